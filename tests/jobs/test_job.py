@@ -174,7 +174,7 @@ def test_one_task_of_a_scheduler_is_a_job_of_one() -> None:
 )
 def test_jobs_of_schedulers_that_cannot_be_joined(variables: dict[str, str]) -> None:
     (done,) = run_with([variables])
-    assert done.stderr.startswith(f"{REFUSED}: JAX cannot tell which processes belong together")
+    assert done.stderr.startswith(f"{REFUSED}: JAX cannot detect the processes of this job")
     assert "SGPMIC_PROCESSES=1" in done.stderr
 
 
@@ -320,7 +320,7 @@ def test_what_cannot_travel_to_other_processes_is_refused() -> None:
     assert job_parameters(SGPMIC(random_state=np.random.RandomState(0)))["random_state"] >= 0
     with pytest.raises(ValueError, match="Callbacks"):
         job_parameters(SGPMIC(em=EM(callbacks=[print])))
-    with pytest.raises(ValueError, match="start__embedding by its name only"):
+    with pytest.raises(ValueError, match="start__embedding only by name"):
         job_parameters(SGPMIC(start=Start(embedding=np.zeros((60, 2)))))
     with pytest.raises(ValueError, match="n_clusters"):
         job_parameters(SGPMIC(n_clusters=0))

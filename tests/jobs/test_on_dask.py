@@ -104,7 +104,7 @@ def test_what_cannot_be_used_is_said_at_once(client: Any) -> None:
     array = da.zeros((60, 3))
     with pytest.raises(TypeError, match="Dask array or data frame, not ndarray"):
         fit_dask(SGPMIC(), np.zeros((60, 3)), client)
-    with pytest.raises(ValueError, match="by its name only"):
+    with pytest.raises(ValueError, match="only by name"):
         fit_dask(SGPMIC(start=Start(embedding=np.zeros((60, 2)))), array, client)
     with pytest.raises(ValueError, match="Callbacks"):
         fit_dask(SGPMIC(em=EM(callbacks=[print])), array, client)

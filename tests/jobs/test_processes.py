@@ -251,7 +251,7 @@ def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) ->
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     (lost,) = checkpoint.glob("round-000002/rows-0-*.sgpmic")
     lost.unlink()
-    with pytest.raises(ModelFileError, match="lacks rows"):
+    with pytest.raises(ModelFileError, match="rows are missing"):
         SGPMIC().set_params(**SETTINGS, computation__checkpoint=checkpoint).fit(
             jobs.share(np.load(table))
         )

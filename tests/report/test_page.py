@@ -410,11 +410,14 @@ class TestCharts:
             ("95 to 100 %", 3),
         ]
 
-    def test_kept_start_is_drawn_last(self):
-        history = {"start": [0, 0, 1, 1], "round": [1, 2, 1, 2], "bound": [0.0, 1.0, 2.0, np.nan]}
+    @pytest.mark.parametrize("first", [0, 1], ids=["all starts", "the first start failed"])
+    def test_kept_start_is_drawn_last(self, first):
+        starts = [first, first, first + 1, first + 1]
+        history = {"start": starts, "round": [1, 2, 1, 2], "bound": [0.0, 1.0, 2.0, np.nan]}
         chart = bound_chart(make_content(history=history, starts=[{"kept": True}, {"kept": False}]))
         assert chart is not None
-        assert [(line["start"], line["kept"]) for line in chart["lines"]] == [(1, False), (0, True)]
+        drawn = [(line["start"], line["kept"]) for line in chart["lines"]]
+        assert drawn == [(first + 1, False), (first, True)]
         assert len(chart["lines"][0]["points"].split()) == 1
 
     def test_bounds_that_hardly_differ_are_told_apart(self):

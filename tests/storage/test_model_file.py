@@ -306,7 +306,7 @@ def test_newer_format(written: Path) -> None:
 @pytest.mark.parametrize("version", [None, True, 0, "1", 1.0])
 def test_no_sensible_format(written: Path, version: Any) -> None:
     replace_document(written, lambda document, _: sealed({**document, "format": version}))
-    assert_refused(written, "does not say which format")
+    assert_refused(written, "no format version")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}"])
@@ -341,7 +341,7 @@ def test_missing_and_unknown_arrays(written: Path) -> None:
 
     written.write_bytes(content)
     replace_document(written, with_another)
-    assert_refused(written, "'another'", "does not know")
+    assert_refused(written, "'another'", "unknown array")
 
 
 def test_changed_header(written: Path) -> None:

@@ -100,7 +100,7 @@ def fit(
     model = job.do(lambda: _make_model(parameters, as_published, job))
     if dry_run:
         show_expectation(model, *data.values.shape)
-        return job.group.wait("all is said")
+        return job.group.wait("output is printed")
     model.set_params(computation__checkpoint_every=checkpoint_every)
     options = {"as_published": as_published, "device": device, "table": str(table.resolve())}
     seconds = {"reading": time.perf_counter() - began}
@@ -208,7 +208,7 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
         finally:
             if job.is_first:
                 folder.leave()
-    job.group.wait("all is done")
+    job.group.wait("the run is finished")
 
 
 def _learn(this: Fit, callbacks: list[Callable[[object], None]]) -> None:

@@ -87,7 +87,7 @@ def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> 
     is_same = target.exists() and table.exists() and target.samefile(table)
     if is_same or folder.would_overwrite(target):
         raise RunFolderError(
-            f"{target} is read here and would be overwritten; name another file with --out."
+            f"{target} is an input file and would be overwritten; name another file with --out."
         )
     if target.exists() and not force:
         raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
@@ -111,7 +111,7 @@ def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | Non
     extra = [name for name in reader.names if name not in known]
     if extra:
         shown = ", ".join(extra[:5]) + (" …" if len(extra) > 5 else "")
-        console.print(f"Columns that the model does not know are ignored: {escape(shown)}")
+        console.print(f"Columns unknown to the model are ignored: {escape(shown)}")
 
 
 def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
@@ -144,8 +144,8 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
     found = [*map(str, names)] if encoder is None else used_names(encoder.columns_)
     if found != folder.read_record()["data"]["features"]:
         raise fail(
-            f"{folder.results.model} and {folder.results.record} are not from one run; run sgpmic "
-            "fit again."
+            f"{folder.results.model} and {folder.results.record} are from different runs; run "
+            "sgpmic fit again."
         )
 
 

@@ -162,7 +162,7 @@ def initialize(
             )
         except (KeyError, TypeError, ValueError) as error:
             raise JobError(
-                f"JAX cannot tell which processes belong together ({error}). Set {COORDINATOR}, "
+                f"JAX cannot detect the processes of this job ({error}). Set {COORDINATOR}, "
                 f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 to run this one on its own."
             ) from error
         except RuntimeError as error:

@@ -64,7 +64,7 @@ def job_parameters(model: SGPMIC) -> dict[str, Any]:
     for name in ("embedding", "memberships"):
         if not isinstance(getattr(model.start, name), str):
             raise ValueError(
-                f"A fit in several processes takes start__{name} by its name only, not as an array."
+                f"A fit in several processes accepts start__{name} only by name, not as an array."
             )
     if model.em.callbacks:
         raise ValueError("Callbacks cannot be sent to other processes: leave them out.")

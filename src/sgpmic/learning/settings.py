@@ -390,7 +390,7 @@ class FitSettings(Settings):
         super().__post_init__()
         if self.computation.checkpoint is not None and self.start.warm_start:
             raise ValueError(
-                "checkpoint and warm_start both say where learning starts from: use one of them."
+                "checkpoint and warm_start both set where learning starts: use only one of them."
             )
         if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
             why = (
@@ -451,10 +451,7 @@ class FitSettings(Settings):
             shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
             names = f" (counted from 0: {shown})" if shown else ""
             what = "1 row has" if n_empty == 1 else f"{n_empty} rows have"
-            raise ValueError(
-                f"{what} no value at all{names}: nothing can be said about such a row; leave it "
-                "out."
-            )
+            raise ValueError(f"{what} no value at all{names}: leave out rows without any value.")
         if self.n_clusters != "auto" and group.n_rows < self.n_clusters:
             raise ValueError(
                 f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "

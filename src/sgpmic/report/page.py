@@ -244,7 +244,7 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
             line = {"points": " ".join(f"{x},{y}" for x, y in ends), "end": ends[-1]}
             kept = content.kept_start in (None, place)
             lines.append(line | {"kept": kept, "start": int(start)})
-    lines.sort(key=lambda line: line["start"] == content.kept_start)  # kept start last, on top
+    lines.sort(key=lambda line: line["kept"])  # kept start last, on top
     # Rounds start at 1, which steps of 2 or 5 would skip.
     step = max(1, math.ceil(nice_ticks(0, last, 8)[1])) if last > 1 else 1
     x_ticks = [1, *(t for t in range(step, last + 1, step) if t > 1 + 0.4 * step)]

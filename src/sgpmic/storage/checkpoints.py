@@ -173,14 +173,14 @@ class Checkpoint:
         others = [what for what, known in self._belongs_to.items() if found.get(what) != known]
         if others:
             raise ModelFileError(
-                f"{self.path} is the checkpoint of a fit with other {' and '.join(others)}; "
-                "delete it to start anew, or resume with what it belongs to."
+                f"{self.path} is the checkpoint of a fit with different {' and '.join(others)}; "
+                "delete it to start over, or resume with the original."
             )
         seeds, n_fits = header["seeds"], len(header["outcomes"])
         if len(seeds) != n_starts or not 0 < n_fits <= n_starts:
             raise ValueError(f"it has {len(seeds)} seeds and {n_fits} fits of {n_starts} starts")
         if not all(0 <= seed < 2**32 for seed in seeds):
-            raise ValueError("its seeds are not those of random numbers")
+            raise ValueError("its seeds are out of range")
         own = self._read_own_rows(folder)
         fits: list[StartFit] = []
         for i, described in enumerate(header["outcomes"]):
@@ -208,7 +208,7 @@ class Checkpoint:
         names = pieces[0] if pieces else ()
         own = {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
         if not own or any(len(array) != end - first for array in own.values()):
-            raise ValueError("it lacks rows")
+            raise ValueError("rows are missing")
         return own
 
 

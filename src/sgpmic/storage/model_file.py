@@ -159,7 +159,7 @@ def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> b
         text = json.dumps(document, allow_nan=False)
     except (TypeError, ValueError) as error:  # for example, an infinite number
         raise ModelFileError(
-            f"its header cannot be put into JSON ({error}): pass simpler values"
+            f"its header is not JSON-serializable ({error}): pass simpler values"
         ) from error
     content = safetensors.numpy.save(plain, metadata={_ENTRY: text})
     length = int.from_bytes(content[:_LENGTH_BYTES], "little")
@@ -240,7 +240,7 @@ def _read_document(table: dict[str, Any]) -> dict[str, Any]:
     document = _json_object(text, "the model description in it")
     version: Any = document.get("format")
     if not _is(version, int) or version < 1:
-        raise _damaged("it does not say which format it has")
+        raise _damaged("it has no format version")
     if version > FORMAT:
         raise ModelFileError(
             f"was written by a newer sgpmic (format {version}; this one reads up to {FORMAT}): "
@@ -270,7 +270,7 @@ def _decode(content: bytes, checksums: dict[str, Any]) -> dict[str, np.ndarray]:
         if key not in views:
             raise _damaged(f"the array {key!r} is missing")
         if key not in checksums:
-            raise _damaged(f"it has an array {key!r} that the model does not know")
+            raise _damaged(f"it has an unknown array {key!r}")
         if _array_checksum(views[key]) != checksums[key]:
             raise _damaged(f"the checksum of the array {key!r} does not match")
     return {

@@ -303,7 +303,7 @@ def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
             if not _RULES[rule](array):
                 raise ValueError(f"{name} has values that are not {rule}")
     if min(sizes.get(d, 1) for d in "NQMPURL") < 1 or sizes["G"] not in (1, sizes["M"]):
-        raise ValueError(f"sizes {sizes} do not go together")
+        raise ValueError(f"sizes {sizes} are inconsistent")
     for g in range(sizes["G"]):
         parameters = {name: arrays[f"kernel.{name}"][g] for name in kernel.parameters()}
         type(kernel)(ard=kernel.ard, **parameters)

@@ -11,6 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from judge.clouds import COVARIANCES, TAILS, mixture
+from judge.observe import observe_votes
+from judge.priors import sizes_of
 from judge.problems import KINDS, Problem, make_noise, make_problem
 from judge.shapes import SHAPES, shape
 from sgpmic.committee.tendency import cluster_tendency
@@ -40,6 +42,17 @@ def test_noise_has_one_mode() -> None:
     # Some are skewed and have heavy tails, as is little of the other noise.
     assert max(np.abs((Y**3).mean(axis=0)).max() for Y in scaled) > 2
     assert max((Y**4).mean(axis=0).max() for Y in scaled) > 10
+
+
+def test_few_rows_for_many_clusters() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(20))
+    np.testing.assert_array_equal(sizes_of(weights, 60), np.full(20, 3))
+    assert sizes_of(weights, 1000).min() >= 20
+
+
+def test_features_that_are_constant_in_a_sample() -> None:
+    """Of 160 features of this problem, five have their only values outside of the sample."""
+    assert np.isfinite(observe_votes(1_003_465)["inputs"]).all()
 
 
 @pytest.mark.slow

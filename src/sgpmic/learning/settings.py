@@ -236,9 +236,9 @@ default='votes'
 class Committee(Settings):
     """Ensemble of clusterings whose votes initialize the fit and serve as its assignment prior.
 
-    k-means, Gaussian mixtures, Ward's method, spectral clustering and the modes of the density vote
-    on every row's cluster, weighted by the neighbor graph that they cut
-    (:mod:`sgpmic.committee.voting`). A row's vote shares are the prior of its assignment.
+    k-means, Gaussian mixtures, Ward's method, spectral clustering and others vote on every row's
+    cluster, weighted by what a learned judge expects of them (:mod:`sgpmic.committee.voting`). A
+    row's calibrated vote shares are the prior of its assignment.
     With a committee, results do not depend on the order of rows and features
     (:mod:`sgpmic.learning.preprocessing`).
 

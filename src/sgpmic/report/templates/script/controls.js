@@ -43,7 +43,7 @@ function released(event) {
   if (stroke) {
     if (event.type === "pointercancel") { cancelStroke(); return; }
     if (endStroke()) return;
-    pointers.set(event.pointerId, placeIn(event)); // hardly moved: a click
+    pointers.set(event.pointerId, placeIn(event)); // hardly moved: treat as a click
     moved = 0;
   }
   const tapped = pointers.delete(event.pointerId) && moved <= 6 && event.type === "pointerup";
@@ -63,7 +63,7 @@ function hint() {
   hintTimer = setTimeout(() => { $("hint").hidden = true; }, 1400);
 }
 
-/** The wheel zooms only when asked for, so that the page can be scrolled past the picture. */
+/** The wheel zooms only with focus or Ctrl/Cmd, so that the page can be scrolled past the plot. */
 function wheel(event) {
   if (document.activeElement !== box && !event.ctrlKey && !event.metaKey) { hint(); return; }
   event.preventDefault();
@@ -79,7 +79,7 @@ function moveTo(i) {
   else speak("No more rows that way.", 0);
 }
 
-/** Escape lets go of one thing at a time: what is being drawn, the row, the selection. */
+/** Escape cancels, in this order: the box or lasso in progress, the current row, the selection. */
 function leave() {
   if (stroke) cancelStroke();
   else if (state.row >= 0) keep(-1, 0);
@@ -142,7 +142,7 @@ function toggleLayer(button, name) {
   redraw();
 }
 
-/** Show a row that is named elsewhere on the page. */
+/** Show a row linked from elsewhere on the page. */
 function visit(row) {
   const i = indexOfRow(row);
   if (i < 0) { speak("That row is not in the picture’s sample.", 0); return; }
@@ -153,7 +153,7 @@ function visit(row) {
   box.focus({ preventScroll: true });
 }
 
-/** Rows are found by their name, the beginning of it, words in their texts, or their number. */
+/** Find a row by name, prefix of a name, substring of its texts, or row number, in this order. */
 function find(words) {
   const wanted = words.trim().toLowerCase();
   if (!wanted) return;
@@ -180,7 +180,7 @@ function setTheme(name) {
   recolor();
 }
 
-/** Paper is white, whatever the screen. */
+/** Print in the light theme. */
 function preparePrint() {
   let before;
   window.addEventListener("beforeprint", () => {
@@ -231,7 +231,7 @@ function connect() {
   preparePrint();
 }
 
-/** For tests and for scripts in the console: what is drawn, and where. */
+/** API for tests and for the console: what is drawn, and where. */
 window.sgpmicReport = Object.freeze({
   state: () => ({
     n,
@@ -265,7 +265,7 @@ window.sgpmicReport = Object.freeze({
 
 $("explorer").hidden = false;
 $("theme").hidden = false;
-$("more-controls").open = window.innerWidth > 860; // they fold away on a phone
+$("more-controls").open = window.innerWidth > 860; // collapsed on phones
 fillColors();
 buildValues();
 showNames();

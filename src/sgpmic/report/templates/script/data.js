@@ -1,6 +1,6 @@
-/* The latent space on a canvas, and what can be done with its rows. No library: points are stamped
-   into the canvas's own pixels, which needs no WebGL and takes a few hundredths of a second for
-   100 000 rows on one slow core.
+/* Interactive plot of the latent space on a canvas. No library: marks are blended directly into the
+   canvas's pixels, which needs no WebGL and takes a few hundredths of a second for 100 000 rows on
+   one slow core.
 
    Everything that comes from the data is shown with textContent, never as HTML. */
 const $ = (id) => document.getElementById(id);
@@ -13,7 +13,7 @@ function unpack(packed) {
   const text = atob(packed.base64);
   const bytes = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  return new ARRAYS[packed.type](bytes.buffer); // little-endian, like every browser's machine
+  return new ARRAYS[packed.type](bytes.buffer); // little-endian, as on every platform that browsers run on
 }
 
 const n = data.n;
@@ -22,10 +22,10 @@ const topClusters = unpack(data.memberships.clusters);
 const topChances = unpack(data.memberships.chances);
 const rowNumbers = data.rows ? unpack(data.rows) : null;
 const valueCodes = unpack(data.values.codes);
-// Columns of words: the given labels, if there are any, and the categories.
+// Categorical columns: the given labels (null if none), then the categories.
 const groups = [data.given, ...data.categories].map((column) => column && { ...column, codes: unpack(column.codes) });
 
-/** The least and the greatest of numbers. */
+/** Minimum and maximum, as d3.extent. */
 function extremes(values) {
   let low = Infinity, high = -Infinity;
   for (let i = 0; i < values.length; i++) { low = Math.min(low, values[i]); high = Math.max(high, values[i]); }
@@ -45,7 +45,7 @@ function valueOf(i, feature) {
 
 const levelOf = (i, group) => group.names[group.codes[i]];
 
-/** Where a row of the table is among those drawn, -1 if it is not. */
+/** Index of a table row in the plotted sample, -1 if it is not in it. */
 function indexOfRow(row) {
   if (!rowNumbers) return row >= 0 && row < n ? row : -1;
   return rowNumbers.indexOf(row);
@@ -53,14 +53,14 @@ function indexOfRow(row) {
 
 function number(value, digits) {
   if (!Number.isFinite(value)) return "–";
-  if (Math.abs(value) < 1e-12) return "0"; // what rounding leaves
+  if (Math.abs(value) < 1e-12) return "0"; // rounding error
   const short = Number(value.toPrecision(digits || 6));
   const size = Math.abs(short);
   const text = size !== 0 && (size >= 1e9 || size < 1e-4) ? short.toExponential() : String(short);
   return text.replace(/-/g, "−");
 }
 
-/** A value of a feature in words; dates are days since 1970. */
+/** A feature's value as text; dates are days since 1970. */
 function valueWords(value, feature, digits) {
   if (!Number.isFinite(value) || !data.dates.includes(feature)) return number(value, digits);
   return new Date(Math.round(value) * 864e5).toISOString().slice(0, 10);
@@ -82,14 +82,14 @@ function sentence(i) {
   return words + ".";
 }
 
-// Names that the reader gives to clusters. They stand in an element of their own, so that saving
-// the page with new ones leaves all the rest of it as it was.
+// Cluster names given by the reader, stored in a separate element so that saving the page with new
+// names leaves the rest unchanged.
 const names = Array.from({ length: data.nClusters }, (_, m) => JSON.parse($("names").textContent)[m] || "");
-let namesChanged = false; // since the page was saved
+let namesChanged = false; // unsaved changes
 
 const clusterName = (m) => names[m] || "cluster " + m;
 
-/** Write the names wherever the page speaks of a cluster. */
+/** Update every mention of a cluster on the page. */
 function showNames() {
   for (const place of document.querySelectorAll("[data-name-of]")) {
     const m = Number(place.dataset.nameOf);
@@ -125,22 +125,22 @@ function connectNames() {
 const box = $("canvas-box");
 const canvas = $("points");
 const overlay = $("overlay");
-// The pixels are read back at every redraw: keep them in main memory.
+// Pixels are read back at every redraw: keep the canvas in main memory.
 const pen = canvas.getContext("2d", { willReadFrequently: true });
 const overPen = overlay.getContext("2d");
 const state = {
   color: "cluster", // or certainty, given, feature:<k>, category:<k>
-  selected: new Set(), // clusters; empty: all
-  picked: new Uint8Array(n), // rows, by hand; none: all
+  selected: new Set(), // emphasized clusters; all if empty
+  picked: new Uint8Array(n), // 1 for rows selected manually; all if none
   nPicked: 0,
   tool: "pan", // or box, lasso
   layers: { outlines: true, density: true, boundaries: true },
-  row: -1, // index of the row that is shown
-  kept: false, // whether it stays when the pointer moves on
+  row: -1, // index of the current row
+  kept: false, // whether it is pinned, so that hovering does not change it
   frames: 0,
   redrawMs: 0,
 };
-const view = { x: 0, y: 0, sx: 1, sy: 1 }; // center; pixels a unit
+const view = { x: 0, y: 0, sx: 1, sy: 1 }; // center, pixels per unit
 const size = { width: 0, height: 0, ratio: 1 };
 const MARGIN = { left: data.maps[0].plane ? 54 : 16, right: 12, top: 12, bottom: 38 };
 let home = { x: 0, y: 0, sx: 1, sy: 1 };

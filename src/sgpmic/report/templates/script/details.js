@@ -1,4 +1,4 @@
-// How the column that colors the picture is distributed in every cluster.
+// Distribution, by cluster, of the column that colors the plot.
 const SVG = "http://www.w3.org/2000/svg";
 const MOST_LINES = 30; // clusters
 
@@ -9,7 +9,7 @@ function svgElement(tag, attributes, text) {
   return made;
 }
 
-/** The values of a number in a cluster, sorted; missing ones left out. */
+/** Sorted values of a numeric column in cluster m, without missing ones. */
 function valuesOf(m, value) {
   const found = [];
   for (let i = 0; i < n; i++) {
@@ -27,7 +27,7 @@ function quantile(sorted, share) {
 
 const SHARES = [0.05, 0.25, 0.5, 0.75, 0.95];
 
-/** A box from the quarter to the three quarters, a line from 5 to 95 %, a bar at the median. */
+/** Box plot: quartiles, median, and whiskers from the 5th to the 95th percentile. */
 function boxLine(chart, quantiles, place, y, m, words) {
   const [low, first, median, third, high] = quantiles.map(place);
   const group = svgElement("g", { class: "box" });
@@ -65,7 +65,7 @@ function numberChart(chart, clusters, value, words) {
   if (span > 0) chart.append(svgElement("text", { x: 590, y, "text-anchor": "end" }, words(high)));
 }
 
-/** A bar for every cluster, divided by the shares of the levels, in their colors. */
+/** Stacked bars, one per cluster: the proportions of a category's levels. */
 function levelChart(chart, clusters, group) {
   clusters.forEach((m, k) => {
     const counts = new Float64Array(group.names.length);
@@ -106,7 +106,7 @@ function drawDistribution() {
   else numberChart(chart, clusters, certaintyOf, percent);
 }
 
-/** Sort rows into a grid of about four to a cell, so that few are looked at under the pointer. */
+/** Spatial index for hit testing: a grid with about four rows per cell. */
 function buildCells() {
   const [x0, x1] = extremes(X), [y0, y1] = extremes(Y);
   const side = Math.max(1, Math.min(512, Math.round(Math.sqrt(n / 4))));
@@ -122,7 +122,7 @@ function buildCells() {
   return { side, column, line, starts, order };
 }
 
-/** The nearest row within reach of a place on the canvas, faded rows left out; -1 if none. */
+/** The nearest row that is not faded, within reach of a canvas position; -1 if none. */
 function pick(px, py, reach) {
   let best = -1, closest = reach * reach;
   cells = cells || buildCells();
@@ -139,7 +139,7 @@ function pick(px, py, reach) {
   return best;
 }
 
-/** The nearest row to the left, right, … of the one that is shown, preferring straight ahead. */
+/** The current row's nearest neighbor in direction (dx, dy); sideways distance counts more. */
 function neighbor(dx, dy) {
   const from = state.row;
   let best = -1, least = Infinity;
@@ -153,7 +153,7 @@ function neighbor(dx, dy) {
   return best;
 }
 
-/** The row nearest to the middle of the view: where the arrow keys begin. */
+/** The row nearest to the center of the view, where arrow-key navigation starts. */
 function centralRow() {
   let best = -1, least = Infinity;
   for (let i = 0; i < n; i++) {
@@ -164,13 +164,13 @@ function centralRow() {
   return best;
 }
 
-/** The next row in the table that is in an emphasised cluster. */
+/** The next (or previous) row, in table order, of an emphasized cluster. */
 function following(step) {
   for (let i = state.row + step; i >= 0 && i < n; i += step) if (inClusters(i)) return i;
   return -1;
 }
 
-const MOST_VALUES = 60; // what a person may want to read through
+const MOST_VALUES = 60; // more would be too long to read
 const valueCells = [];
 const levelCells = [];
 const textCells = [];
@@ -219,7 +219,7 @@ function fillDetails(i) {
 
 let speaking = 0;
 
-/** Tell screen readers, after a pause so that a moving pointer does not make them stammer. */
+/** Announce to screen readers, debounced: a moving pointer would interrupt each announcement. */
 function speak(words, pause) {
   clearTimeout(speaking);
   speaking = setTimeout(() => { $("live").textContent = words; }, pause);
@@ -239,7 +239,7 @@ function placeTooltip(i) {
   tip.style.top = Math.min(Math.max(py - tip.offsetHeight - 8, 2), size.height - tip.offsetHeight - 2) + "px";
 }
 
-/** Show a row: ring, tooltip, panel and, for those who listen, a sentence. */
+/** Show a row: ring, tooltip, details panel and screen-reader announcement. */
 function show(i, pause) {
   placeTooltip(i);
   if (i === state.row) return;
@@ -250,7 +250,7 @@ function show(i, pause) {
   if (i >= 0) speak(sentence(i), pause);
 }
 
-/** Move the view, if need be, so that a row is well inside it. */
+/** Pan, if necessary, until a row is well inside the view. */
 function bringIntoView(i) {
   const px = toX(X[i]), py = toY(Y[i]), edge = 24;
   if (px < MARGIN.left + edge || px > size.width - MARGIN.right - edge) view.x = X[i];

@@ -10,7 +10,7 @@ function paintDensity() {
   const image = brush.createImageData(columns, rows);
   for (let y = 0; y < rows; y++) {
     for (let x = 0; x < columns; x++) {
-      const p = 4 * ((rows - 1 - y) * columns + x); // images grow downwards
+      const p = 4 * ((rows - 1 - y) * columns + x); // image rows run from top to bottom
       image.data[p] = r; image.data[p + 1] = g; image.data[p + 2] = b;
       image.data[p + 3] = shade[y * columns + x] * 0.4;
     }
@@ -20,7 +20,7 @@ function paintDensity() {
 
 function drawDensity() {
   const [x0, x1, y0, y1] = map.extent;
-  // A pixel of the image stands for the area around a grid point: half a cell more each way.
+  // Pixels are centered on grid points: the image extends half a cell beyond them.
   const [rows, columns] = map.shape;
   const dx = (x1 - x0) / (columns - 1) / 2, dy = (y1 - y0) / (rows - 1) / 2;
   const left = toX(x0 - dx), upper = toY(y1 + dy);
@@ -62,7 +62,7 @@ function drawGrid(words) {
   }
 }
 
-/** Wipe what went over the margins and write the axes there. */
+/** Clear the margins, which marks may have overrun, and draw the axes. */
 function drawFrame() {
   const right = size.width - MARGIN.right, lower = size.height - MARGIN.bottom;
   pen.fillStyle = theme.page;
@@ -105,7 +105,7 @@ function drawBoundaries() {
 
 function drawOutlines() {
   map.outlines.forEach((line, m) => {
-    if (!data.sizes[m]) return; // without rows it says nothing
+    if (!data.sizes[m]) return; // skip empty clusters
     pen.globalAlpha = state.selected.size && !state.selected.has(m) ? 0.2 : 1;
     pen.beginPath();
     line.forEach(([x, y], k) => (k ? pen.lineTo(toX(x), toY(y)) : pen.moveTo(toX(x), toY(y))));
@@ -120,9 +120,9 @@ function drawOutlines() {
   pen.globalAlpha = 1;
 }
 
-const BADGE = 14; // pixels from an outline to the middle of its number, which then covers no marks
+const BADGE = 14; // pixels from an outline to the center of its number, so that it covers no marks
 
-/** The first place outside an outline that is in sight and on no other number; the very first if none is. */
+/** The first visible position along an outline that overlaps no other number; if none, the first. */
 function freePlace(candidates, taken) {
   const onLine = candidates.map(([x, y]) => [toX(x), toY(y)]);
   const [cx, cy] = [0, 1].map((k) => onLine.reduce((sum, at) => sum + at[k], 0) / onLine.length);
@@ -137,7 +137,7 @@ function freePlace(candidates, taken) {
   return inPixels.find(free) || inPixels[0];
 }
 
-/** The clusters' numbers: shapes and colors repeat where there are many. */
+/** Cluster numbers, needed because shapes and colors repeat if there are many clusters. */
 function drawNumbers() {
   pen.font = "600 12px system-ui, sans-serif";
   pen.textAlign = "center";
@@ -167,7 +167,7 @@ function draw() {
   pen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
   pen.fillStyle = theme.page;
   pen.fillRect(0, 0, size.width, size.height);
-  const flat = turn.angle === 0; // density and lines are of the plane, not of a turned cloud
+  const flat = turn.angle === 0; // density and contours are of the plane, not of a rotated view
   if (flat && state.layers.density) drawDensity();
   drawGrid(false);
   const image = pen.getImageData(0, 0, canvas.width, canvas.height);
@@ -186,14 +186,14 @@ function draw() {
   state.frames++;
 }
 
-/** Draw at the next frame, once however often this is called. */
+/** Schedule a draw for the next frame; repeated calls are coalesced. */
 function redraw() {
   if (waiting) return;
   waiting = true;
   requestAnimationFrame(() => { if (waiting) { waiting = false; draw(); } });
 }
 
-/** The ring around the row that is shown, on a canvas of its own: moving it costs nothing. */
+/** The ring around the current row, on an overlay canvas so that moving it redraws no marks. */
 function drawRing() {
   overPen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
   overPen.clearRect(0, 0, size.width, size.height);
@@ -201,7 +201,7 @@ function drawRing() {
   ringOn(overPen, latentSurface());
 }
 
-/** Draw the ring on a canvas that shows the rows. */
+/** Draw the ring on the overlay of a surface. */
 function ringOn(brush, surface) {
   if (state.row < 0) return;
   const { left, top, right, bottom } = surface.frame;

@@ -1,11 +1,11 @@
-// Which latent dimensions are shown. Where there are three or more, any two, and the cloud can be
-// turned about the vertical axis so that a third one comes into sight.
+// The latent dimensions shown: of three or more, any two, and the view can be rotated about the
+// vertical axis to show a third.
 const places = unpack(data.places);
 const nDimensions = places.length / n;
 const dimension = (k) => places.subarray(k * n, (k + 1) * n);
 const turn = { angle: 0, playing: false, then: 0 };
 let map, X, Y, boundaries;
-let cells = null; // the grid that finds rows; built when it is needed (finding.js)
+let cells = null; // spatial index for hit testing, built on demand (details.js)
 
 function setMap(index) {
   map = data.maps[index];
@@ -19,14 +19,14 @@ setMap(0);
 
 const thirdDimension = () => [0, 1, 2].find((k) => !map.axes.includes(k));
 
-/** What an axis shows, in words. */
+/** The axis label. */
 function axisName(k) {
   const own = map.axes[k] + 1;
   if (k === 1 || turn.angle === 0) return `latent dimension ${own}`;
   return `latent dimensions ${own} and ${thirdDimension() + 1}, turned by ${turn.angle}°`.replace("-", "−");
 }
 
-/** The middle of the first view, and how far the cloud reaches from it when it is turned. */
+/** The center of rotation, and the radius that contains all rows at any angle. */
 function turningCircle() {
   const x = dimension(map.axes[0]), z = dimension(thirdDimension());
   const [low, high] = extremes(z);
@@ -36,7 +36,7 @@ function turningCircle() {
   return { cx, cz, radius: 1.05 * radius };
 }
 
-/** The box that the first view shows: x0, x1, y0, y1. */
+/** Bounds of the home view: x0, x1, y0, y1. */
 function homeBox() {
   if (turn.angle === 0) return map.home;
   const { cx, radius } = turningCircle();
@@ -74,7 +74,7 @@ function stopTurning() {
   $("turn-play").setAttribute("aria-pressed", "false");
 }
 
-/** Turn by 30 degrees a second until the button is pressed again. */
+/** Rotate by 30 degrees per second until the button is pressed again. */
 function playTurning() {
   turn.playing = !turn.playing;
   $("turn-play").setAttribute("aria-pressed", String(turn.playing));
@@ -103,7 +103,7 @@ function connectPlanes() {
   $("planes").hidden = false;
 }
 
-/** The rows as the picture shows them: what marks, rings and selections need to know. */
+/** The latent plot as a surface: what marks, rings and selections need in order to draw on it. */
 function latentSurface() {
   const frame = { left: MARGIN.left, top: MARGIN.top, right: size.width - MARGIN.right, bottom: size.height - MARGIN.bottom };
   return { box, x: X, y: Y, toX, toY, scale: { x: view.sx, y: view.sy }, frame, ratio: size.ratio };
@@ -116,7 +116,7 @@ function rgb(hex) {
   return [k >> 16, (k >> 8) & 255, k & 255];
 }
 
-/** Read the colors from the style sheet, the only place where they are kept. */
+/** Read the colors from the style sheet, where alone they are defined. */
 function readTheme() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(name).trim();
@@ -129,10 +129,10 @@ function readTheme() {
   paintDensity();
 }
 
-// Viridis at nine places.
+// Nine stops of viridis.
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"].map(rgb);
 
-/** 256 colors: viridis without the end that is lost on the page. */
+/** 256 colors: viridis without the end that has too little contrast with the page. */
 function colorScale(dark) {
   const [from, to] = dark ? [0.18, 1] : [0, 0.9];
   const colors = new Uint8Array(768);
@@ -147,20 +147,20 @@ function colorScale(dark) {
 }
 
 const MISSING = "(missing)";
-const LABEL_COLORS = 12; // the commonest labels have their own; the rest share a gray
+const LABEL_COLORS = 12; // the most frequent levels; all others are gray
 const colors = new Uint8Array(3 * n);
 const opacity = new Uint16Array(n); // 0 to 256
 const active = new Uint8Array(n);
 
 const featureOf = (key) => (key.startsWith("feature:") ? Number(key.slice(8)) : -1);
 
-/** Return the column of words that a choice of colors stands for, if it is one. */
+/** The categorical column selected for coloring, if any. */
 function groupOf(key) {
   if (key === "given") return groups[0];
   return key.startsWith("category:") ? groups[1 + Number(key.slice(9))] : null;
 }
 
-/** Return the function that puts number i on the scale of 0 to 255. */
+/** A function from row i to its position on the color scale, 0 to 255. */
 function scaleFor(key) {
   if (key === "certainty") {
     const low = 1 / data.nClusters;
@@ -168,7 +168,7 @@ function scaleFor(key) {
   }
   const feature = featureOf(key);
   const [low, high] = data.values.range[feature];
-  // Halves: the range of huge numbers may overflow.
+  // Halved because high - low may overflow.
   const span = high / 2 - low / 2;
   return (i) => (span > 0 ? (255 * (valueOf(i, feature) / 2 - low / 2)) / span : 128 + 0 * valueOf(i, feature));
 }
@@ -190,7 +190,7 @@ function recolor() {
       const k = group ? group.codes[i] : clusterOf(i);
       [r, g, b] = group && (k >= LABEL_COLORS || group.names[k] === MISSING) ? gray : palette[k];
     }
-    // Doubt fades a row, where color does not say it already.
+    // Opacity shows certainty only when rows are colored by cluster.
     opacity[i] = state.color === "cluster" ? dense * (0.4 + 0.6 * certaintyOf(i)) : dense;
     if (!active[i]) { [r, g, b] = gray; opacity[i] = n < 2000 ? 80 : n < 20000 ? 48 : 24; }
     colors[3 * i] = r; colors[3 * i + 1] = g; colors[3 * i + 2] = b;
@@ -199,14 +199,14 @@ function recolor() {
   redraw();
 }
 
-// The same eight shapes as in the legend's buttons, read from there.
+// The eight shapes, read from the legend's buttons.
 const SHAPES = [];
 for (const svg of document.querySelectorAll("#clusters-legend .swatch")) {
   SHAPES[Number(svg.dataset.shape)] = svg.querySelector("path").getAttribute("d");
 }
 const stamps = new Map();
 
-/** Coverage of a shape of some radius, in device pixels: lists of dx, dy and weight. */
+/** Antialiased coverage of a shape: dx, dy (device pixels) and weight of each pixel. */
 function coverage(shape, radius, margin) {
   const reach = Math.ceil(radius + margin) + 1;
   const side = 2 * reach + 1;
@@ -227,7 +227,7 @@ function coverage(shape, radius, margin) {
   return found;
 }
 
-/** Byte offsets and weights of a mark, for a canvas of this width. */
+/** Byte offsets and weights of a mark in the pixels of a canvas of this width; cached. */
 function stamp(shape, radius, width, rim) {
   const key = `${shape} ${radius} ${width} ${rim}`;
   if (!stamps.has(key)) {
@@ -244,7 +244,7 @@ function stamp(shape, radius, width, rim) {
   return stamps.get(key);
 }
 
-/** Mix a color into the pixels under a mark. */
+/** Alpha-blend a mark into the pixels. */
 function press(pixels, at, mark, r, g, b, alpha) {
   const { offsets, weights } = mark;
   for (let k = 0; k < offsets.length; k++) {
@@ -259,12 +259,12 @@ function press(pixels, at, mark, r, g, b, alpha) {
 const deviceX = new Int32Array(n);
 const deviceY = new Int32Array(n);
 
-/** Put all rows in device pixels, those out of sight at x = -1; return how many are in sight. */
+/** Project all rows to device pixels, x = -1 outside the frame; return how many are inside. */
 function project(surface) {
   const { x, y, frame, ratio } = surface;
   const left = frame.left * ratio, right = frame.right * ratio;
   const upper = frame.top * ratio, lower = frame.bottom * ratio;
-  // Places are linear in coordinates, so two of them say it all.
+  // The projection is affine: origin and scale determine it.
   const ox = surface.toX(0) * ratio, oy = surface.toY(0) * ratio;
   const kx = surface.scale.x * ratio, ky = surface.scale.y * ratio;
   let seen = 0;
@@ -278,7 +278,7 @@ function project(surface) {
   return seen;
 }
 
-/** Fewer rows in sight, larger marks; in CSS pixels. */
+/** Radius of marks in CSS pixels: the fewer visible rows, the larger. */
 const radiusFor = (seen) => Math.min(Math.max(8 - 1.3 * Math.log10(Math.max(seen, 1)), 1.5), 5);
 
 function stampPoints(pixels, width, surface) {
@@ -286,7 +286,7 @@ function stampPoints(pixels, width, surface) {
   const radius = (Math.round(4 * radiusFor(project(surface))) / 4) * ratio;
   const rim = radius >= 3 * ratio ? 0.8 * ratio : 0;
   const count = SHAPES.length;
-  // Tiny marks all look round; say so rather than pretend.
+  // Shapes are indistinguishable at this size: draw circles, as the legend says.
   const shapes = radius < 2 * ratio ? 1 : count;
   const marks = [], rims = [];
   for (let s = 0; s < count; s++) {
@@ -294,7 +294,7 @@ function stampPoints(pixels, width, surface) {
     rims.push(rim ? stamp(s, radius, width, rim) : null);
   }
   const page = rgb(theme.page);
-  for (let pass = 0; pass < 2; pass++) { // faded rows lie under the others
+  for (let pass = 0; pass < 2; pass++) { // faded rows first, below the others
     for (let i = 0; i < n; i++) {
       if (active[i] !== pass || deviceX[i] < 0) continue;
       const at = 4 * (deviceY[i] * width + deviceX[i]);

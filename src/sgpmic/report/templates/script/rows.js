@@ -1,4 +1,4 @@
-// The table of rows: sorted by any column, searched, filtered, a page at a time.
+// The table of rows: sortable by any column, searchable, filtered and paginated.
 const ROWS_A_PAGE = 25;
 const MOST_COLUMNS = 40;
 const table = { order: null, shown: [], page: 0, sort: "row", down: false, words: "", which: "all" };
@@ -6,7 +6,7 @@ const table = { order: null, shown: [], page: 0, sort: "row", down: false, words
 const secondChance = (i) => (top > 1 ? topChances[i * top + 1] / 65535 : 0);
 const secondCluster = (i) => (top > 1 ? topClusters[i * top + 1] : clusterOf(i));
 
-/** The columns: key, heading, what a row shows, what it is sorted by; `text` ones stand to the left. */
+/** Columns: key, heading, cell text, sort value; those with `text` are left-aligned. */
 const tableColumns = (() => {
   const columns = [
     { key: "row", name: "row", words: nameOf, value: rowOf, link: true, text: true },
@@ -30,7 +30,7 @@ const tableColumns = (() => {
 })();
 
 function levelColumn(key, group) {
-  // Levels are sorted by their words, missing ones last.
+  // Levels sort by name, missing ones last.
   const order = group.names.map((_, k) => k).sort((a, b) =>
     (group.names[a] === MISSING) - (group.names[b] === MISSING) || group.names[a].localeCompare(group.names[b], "en", { numeric: true }));
   const rank = new Float64Array(order.length);
@@ -38,7 +38,7 @@ function levelColumn(key, group) {
   return { key, name: group.name, words: (i) => levelOf(i, group), value: (i) => rank[group.codes[i]], text: true };
 }
 
-/** Rows in the order of a column; those without a value come last, whichever way it goes. */
+/** Sort rows by a column; missing values come last in either direction. */
 function sortRows() {
   const column = tableColumns.find((one) => one.key === table.sort);
   const order = Uint32Array.from({ length: n }, (_, i) => i);
@@ -56,7 +56,7 @@ function sortRows() {
   table.order = order;
 }
 
-/** Whether a row has the words that are searched for: in its name, its texts, its cluster's name or a level's. */
+/** Predicate: the search text occurs in a row's name, texts, cluster name or levels. */
 function searcher() {
   const wanted = table.words.trim().toLowerCase();
   if (!wanted) return () => true;
@@ -159,8 +159,8 @@ function connectRows() {
   $("rows-select").addEventListener("click", () => { pickRows(table.shown, false); $("latent").scrollIntoView(); });
 }
 
-// Files that the reader takes away: rows as CSV, the picture as PNG or SVG, the page with names.
-// The page as it came, but for its data: what is saved with names is made of this.
+// Downloads: rows as CSV, the plot as PNG or SVG, the page with cluster names.
+// The original page without its data, from which the page with names is saved.
 const shell = (() => {
   const kept = payload.textContent;
   payload.textContent = "\u0000";
@@ -170,7 +170,7 @@ const shell = (() => {
 })();
 
 const fileStem = data.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").toLowerCase() || "report";
-const MOST_SHAPES = 20000; // marks that an SVG file draws one by one; more are a picture in it
+const MOST_SHAPES = 20000; // above this number, an SVG file has the marks as a bitmap
 
 function saveFile(name, parts, type) {
   const link = document.createElement("a");
@@ -183,7 +183,7 @@ function saveFile(name, parts, type) {
 
 // ---- rows
 
-/** A cell of text. Spreadsheets take text that begins like a formula for one: an apostrophe stops them. */
+/** A text cell. The apostrophe prevents CSV injection: spreadsheets would run text that looks like a formula. */
 function textCell(words) {
   const safe = /^[=+\-@\t\r]/.test(words) ? "'" + words : words;
   return /[",\n\r]/.test(safe) ? '"' + safe.replace(/"/g, '""') + '"' : safe;
@@ -216,11 +216,11 @@ function csvOf(rows) {
 }
 
 function saveRows(rows, what) {
-  // The mark at the beginning tells spreadsheets that the file is UTF-8.
+  // The byte order mark tells spreadsheets that the file is UTF-8.
   saveFile(`${fileStem}-${what}.csv`, ["\ufeff", csvOf(rows)], "text/csv;charset=utf-8");
 }
 
-// ---- pictures
+// ---- images
 
 function savePng() {
   const before = size.ratio;
@@ -233,7 +233,7 @@ function savePng() {
 
 const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
 
-/** The marks: one by one, or, of very many rows, as a picture. */
+/** The marks as shapes, or as a bitmap if there are very many. */
 function svgMarks(surface) {
   const { frame } = surface;
   const seen = project(surface);
@@ -311,7 +311,7 @@ function svgPicture() {
 
 // ---- the page
 
-/** The page as it came, with the names that clusters have now. */
+/** The original page with the current cluster names. */
 function namedPage() {
   const json = JSON.stringify(names).replace(/[<>&\u2028\u2029]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
   const [before, after] = shell.split("\u0000");

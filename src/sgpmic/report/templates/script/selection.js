@@ -1,5 +1,5 @@
-// Rows picked by hand: with a box or a lasso in either picture, with S at a row, or from the table.
-let stroke = null; // what is being drawn: the surface, its points in CSS pixels, whether to add
+// Manual selection of rows: box or lasso in either plot, the S key, or the table.
+let stroke = null; // box or lasso in progress: surface, points in CSS pixels, whether to add to the selection
 
 const TOOLS = ["pan", "box", "lasso"];
 
@@ -28,7 +28,7 @@ function cancelStroke() {
   drawPrincipalRing();
 }
 
-/** The corners of what has been drawn. */
+/** The vertices of the box or lasso. */
 function strokePolygon() {
   const points = stroke.points;
   if (state.tool === "lasso") return points;
@@ -52,7 +52,7 @@ function drawStroke(brush, surface) {
   brush.setLineDash([]);
 }
 
-/** Whether a place lies in a polygon: it does if a ray from it crosses the edges an odd number of times. */
+/** Point in polygon, by the even-odd rule. */
 function isInside(polygon, x, y) {
   let odd = false;
   for (let k = 0, j = polygon.length - 1; k < polygon.length; j = k++) {
@@ -62,7 +62,7 @@ function isInside(polygon, x, y) {
   return odd;
 }
 
-/** Pick the rows inside; false if the pointer has hardly moved, which is a click. */
+/** Select the rows inside; return false if the pointer hardly moved, which is a click. */
 function endStroke() {
   const { surface, points, add } = stroke;
   const polygon = strokePolygon();
@@ -79,7 +79,7 @@ function endStroke() {
   return true;
 }
 
-/** Pick rows, in place of those picked before or beside them. */
+/** Replace the selection by these rows, or add them to it. */
 function pickRows(rows, add) {
   if (!add) state.picked.fill(0);
   for (const i of rows) state.picked[i] = 1;
@@ -105,21 +105,21 @@ function connectSelection() {
   $("selection-save").addEventListener("click", () => saveRows(indices((i) => state.picked[i]), "selected"));
 }
 
-// What sets the selected rows apart from all others: Cohen's d of numbers, Cohen's h of levels, both
-// shrunk to what is certain of them, as on the cards.
+// How the selected rows differ from all others: Cohen's d of numeric columns and Cohen's h of levels,
+// both as the near end of the 95 % confidence interval, as on the cards.
 const MOST_DIFFERENCES = 8;
 const LARGEST_EFFECT = 100; // as in statistics.py
-const SMALL_EFFECT = 0.2; // as in differences.py
+const SMALL_EFFECT = 0.2; // as in explanations.py
 
 const indices = (wanted) => { const found = []; for (let i = 0; i < n; i++) if (wanted(i)) found.push(i); return found; };
 
-/** The end of an effect's 95 % confidence interval that is nearer to 0, as in statistics.py. */
+/** The end of an effect size's 95 % confidence interval nearer to 0, as in statistics.py. */
 function certainPart(effect, counts, more) {
   const error = 1.96 * Math.sqrt(1 / counts[0] + 1 / counts[1] + more);
   return Math.sign(effect) * Math.max(Math.abs(effect) - error, 0);
 }
 
-/** Means of a feature in selected and other rows, and as much of Cohen's d as is certain. */
+/** Means of a feature in selected and other rows, and the near end of Cohen's d's interval. */
 function compareNumbers(feature) {
   const counts = [0, 0], sums = [0, 0];
   for (let i = 0; i < n; i++) {
@@ -138,30 +138,30 @@ function compareNumbers(feature) {
   const deviation = Math.sqrt(scatter / Math.max(counts[0] + counts[1] - 2, 1));
   const apart = means[1] - means[0];
   const d = apart === 0 ? 0 : Math.max(-LARGEST_EFFECT, Math.min(LARGEST_EFFECT, apart / deviation));
-  // Rows without a value count as no different, as in differences.py.
+  // Missing values count as no difference, as in explanations.py.
   const effect = (certainPart(d, counts, (d * d) / (2 * (counts[0] + counts[1]))) * counts[1]) / state.nPicked;
   const words = means.map((mean) => valueWords(mean, feature, 4));
   return { name: data.features[feature], effect, inside: words[1], outside: words[0] };
 }
 
-/** A share in selected rows against that in the others. */
+/** A proportion in the selected rows compared with the others, by Cohen's h. */
 function compareShares(name, counts, totals) {
   if (!totals[0] || !totals[1]) return null;
   const shares = counts.map((count, side) => count / totals[side]);
-  // Jeffreys' prior, as in statistics.py.
+  // Jeffreys prior, as in statistics.py.
   const angles = counts.map((count, side) => 2 * Math.asin(Math.sqrt((count + 0.5) / (totals[side] + 1))));
   const effect = (certainPart(angles[1] - angles[0], totals, 0) * totals[1]) / state.nPicked;
   return { name, effect, inside: percent(shares[1]), outside: percent(shares[0]) };
 }
 
-/** Whether a feature is missing more often. */
+/** The proportion of missing values of a feature. */
 function compareGaps(feature) {
   const counts = [0, 0];
   for (let i = 0; i < n; i++) if (Number.isNaN(valueOf(i, feature))) counts[state.picked[i]]++;
   return compareShares(`${data.features[feature]} is missing`, counts, [n - state.nPicked, state.nPicked]);
 }
 
-/** The level of a category whose share differs most; rows without one do not count. */
+/** The level of a category whose proportion differs most, among rows that are not missing. */
 function compareLevels(group) {
   const tables = [0, 1].map(() => new Float64Array(group.names.length));
   for (let i = 0; i < n; i++) tables[state.picked[i]][group.codes[i]]++;
@@ -195,7 +195,7 @@ function effectRow(one, largest) {
   return row;
 }
 
-/** How many selected rows each cluster has, in words. */
+/** Text with the number of selected rows in each cluster. */
 function pickedClusters() {
   const counts = new Map();
   for (let i = 0; i < n; i++) if (state.picked[i]) counts.set(clusterOf(i), (counts.get(clusterOf(i)) || 0) + 1);

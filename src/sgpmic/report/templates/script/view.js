@@ -1,12 +1,12 @@
 function homeView() {
   const [x0, x1, y0, y1] = homeBox();
   let sx = innerWidth() / (x1 - x0), sy = innerHeight() / (y1 - y0);
-  if (map.plane) sx = sy = Math.min(sx, sy); // distances mean the same both ways
+  if (map.plane) sx = sy = Math.min(sx, sy); // equal aspect ratio
   return { x: (x0 + x1) / 2, y: (y0 + y1) / 2, sx, sy };
 }
 
 const sharpRatio = () => Math.min(window.devicePixelRatio || 1, 2);
-let sharpMs = 0; // what the last drawing at full sharpness took
+let sharpMs = 0; // duration of the last draw at full resolution
 let sharpen = 0;
 
 function setRatio(ratio) {
@@ -18,7 +18,7 @@ function setRatio(ratio) {
   sizePrincipal();
 }
 
-/** While the view moves, a fine screen gets coarse pixels if fine ones take too long. */
+/** Redraw after the view moved; if too slow on a high-DPI screen, at low resolution until it rests. */
 function changed() {
   placeTooltip(state.row);
   if (sharpRatio() > 1 && sharpMs > 33) {
@@ -52,11 +52,11 @@ function resetView() {
   changed();
 }
 
-/** Fit the canvases to their place; the view keeps its center and zoom. */
+/** Resize the canvases to their container; the view keeps its center and zoom. */
 function resize() {
   const width = box.clientWidth;
   if (!width) return;
-  const [x0, x1, y0, y1] = data.maps[0].home; // the picture keeps its size when others are shown
+  const [x0, x1, y0, y1] = data.maps[0].home; // the same height for every pair of dimensions
   const tall = map.plane ? ((y1 - y0) / (x1 - x0)) * (width - 58) + 50 : 0.5 * width;
   const height = Math.round(Math.min(Math.max(tall, Math.min(360, 0.75 * width)), 620, Math.max(window.innerHeight * 0.85, 320)));
   if (width === size.width && height === size.height) return;
@@ -70,7 +70,7 @@ function resize() {
   changed();
 }
 
-// Principal components beside the learned picture: the same rows, colors and selection.
+// Principal components beside the latent plot, with the same rows, colors and selection.
 const principal = data.principal && {
   box: $("principal-box"),
   canvas: $("principal-points"),
@@ -87,7 +87,7 @@ const PRINCIPAL_MARGIN = { left: 30, right: 12, top: 12, bottom: 30 };
 
 const principalShown = () => Boolean(principal) && !principal.box.hidden;
 
-/** The whole cloud with one scale for both axes; this picture is neither moved nor zoomed. */
+/** The PCA plot as a surface: all rows, equal aspect ratio; it does not pan or zoom. */
 function principalSurface() {
   const { width, height } = principal;
   principal.range = principal.range || [extremes(principal.x), extremes(principal.y)];
@@ -150,7 +150,7 @@ function drawPrincipalRing() {
   ringOn(principal.overPen, principalSurface());
 }
 
-/** The nearest row within reach that is not faded; -1 if there is none. */
+/** The nearest row within reach that is not faded; -1 if none. */
 function pickPrincipal(px, py, reach) {
   const { x, y, toX: placeX, toY: placeY } = principalSurface();
   let best = -1, closest = reach * reach;

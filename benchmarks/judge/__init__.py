@@ -1,1 +1,1 @@
-"""Made-up labeled clustering problems, from which a judge of partitions learns."""
+"""Synthetic labeled clustering problems, and the training of the judge of partitions on them."""

@@ -1,12 +1,11 @@
-"""Learn the networks of the committee again, from nothing: ``make judge``.
+"""Retrain the networks of the committee from scratch: ``make judge``.
 
-1. All members cluster made-up problems; the judge learns how right each is.
-2. With that judge the committee votes on other problems, from which its calibration is learned.
-3. On a third set it votes for every number of clusters, from which the choice of that number is
-   learned.
+1. All members cluster synthetic problems; the judge learns to predict the ARI of each.
+2. With that judge the committee votes on other problems, on which its calibration is trained.
+3. On a third set it votes for every number of clusters, to train the choice of that number.
 
-What was observed stays in a folder, so that an interrupted run goes on where it stopped. The
-networks replace those in the package, also those of a trial.
+Observations are cached in a folder, so that an interrupted run resumes where it stopped. The new
+networks replace those in the package, even in a trial.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from judge.problems import make_noise
 from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
-#: Seeds of the problems that each learns from: the judge, the calibration, and the number of
-#: clusters, with and without clusters to find.
+#: Seeds of the training problems: of the judge, of the calibration, and of the number of clusters,
+#: with clusters and without.
 JUDGED, VOTED = range(16_000), range(1_000_000, 1_004_000)
 COUNTED, NOISE = range(3_000_000, 3_006_400), range(4_000_000, 4_000_200)
 
@@ -43,7 +42,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--share", type=float, default=1.0, help="of the problems, for a trial")
     options = parser.parse_args()
-    # What a trial's judge has voted for is of no use to another.
+    # Votes depend on the judge: those of a trial must not be reused by another run.
     folder = options.folder / (f"share-{options.share:g}" if options.share < 1 else "")
 
     def observe(what: Callable[[int], Arrays], seeds: range, name: str) -> list[Arrays]:

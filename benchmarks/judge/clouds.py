@@ -1,4 +1,4 @@
-"""Clouds: mixtures of every covariance, tail and skew, of a drawn overlap, plain or warped."""
+"""Mixtures with various covariances, tails, skew and controlled overlap, optionally warped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gamma(rng: Rng, m: int, d: int) -> Floats:
     return (rng.gamma(shape, size=(m, d)) - shape) / np.sqrt(shape)
 
 
-#: Noise of mean 0 and, where it has one, covariance I.
+#: Noise with mean 0 and covariance I, if finite.
 TAILS: dict[str, Callable[[Rng, int, int], Floats]] = {
     "gaussian": lambda rng, m, d: rng.normal(size=(m, d)),
     "gaussian again": lambda rng, m, d: rng.normal(size=(m, d)),
@@ -55,7 +55,7 @@ TAILS: dict[str, Callable[[Rng, int, int], Floats]] = {
     "lognormal": lognormal,
     "gamma": gamma,
 }
-#: Those of one cluster: uniform balls and t(3) are left for tests of what learns from these.
+#: For one cluster: uniform balls and t(3) are held out for testing.
 TAILS_OF_ONE = TAILS | {
     "student": lambda rng, m, d: student(rng, m, d, lowest=5.0),
     "ball": TAILS["box"],
@@ -67,7 +67,7 @@ def ellipsoid(rng: Rng, d: int, spread: float = 0.7) -> Floats:
 
 
 def flat(rng: Rng, d: int) -> Floats:
-    """Return the factor of a covariance with few large directions."""
+    """Return the factor of a covariance that is nearly low-rank."""
     scales = np.where(np.arange(d) < rng.integers(1, d // 2 + 2), 1.0, rng.uniform(0.03, 0.3))
     return scales[:, None] * rotation(rng, d)
 
@@ -103,12 +103,12 @@ CENTERS: dict[str, Callable[[Rng, int, int], Floats]] = {
 
 
 def draw_error(rng: Rng, hardest: float = 0.35) -> float:
-    """Return a Bayes error from 0 to the hardest, more often small."""
+    """Return a Bayes error between 0 and the hardest, small ones more often."""
     return hardest * float(rng.random()) ** 2
 
 
 def mixture(rng: Rng, component: Integers, y: Integers, d: int, error: float) -> Floats:
-    """Return a mixture whose components overlap until the labels have about this Bayes error."""
+    """Return a mixture whose components overlap so that the Bayes error is about this."""
     k = int(component.max()) + 1
     factors = one_of(rng, COVARIANCES)(rng, d, k)
     tails = TAILS if k > 1 else TAILS_OF_ONE
@@ -123,7 +123,7 @@ def mixture(rng: Rng, component: Integers, y: Integers, d: int, error: float) ->
         return noise
     centers = one_of(rng, CENTERS)(rng, d, k)
     label_of = np.array([y[component == c][0] for c in range(k)])
-    if label_of.max() + 1 < k:  # the components of a class are near each other
+    if label_of.max() + 1 < k:  # components of the same class are close together
         centers = centers[label_of] + rng.uniform(0.2, 0.8) * rng.normal(size=(k, d))
     scale = separation(rng, centers, noise, factors, component, label_of, error)
     if error < 0.005:
@@ -140,11 +140,11 @@ def separation(
     label_of: Integers,
     error: float,
 ) -> float:
-    """Return the factor of the centers at which Gaussian discriminants have this error.
+    """Bisect for the scale of the centers at which Gaussian discriminants have this error.
 
-    In half of the problems the discriminants know every covariance, as the Bayes rule does, so
-    that centers may be close where covariances differ; in the others only their mean, so that the
-    centers alone tell the clusters apart.
+    In half of the problems the discriminant is quadratic, with every covariance known, so that
+    centers may be close if covariances differ; in the others it is linear, with the pooled
+    covariance, so that the centers alone separate the clusters.
     """
     sample = rng.permutation(len(component))[:500]
     shares = np.bincount(component) / len(component)
@@ -183,7 +183,7 @@ def with_outliers(rng: Rng, X: Floats) -> Floats:
 
 
 def cloud(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
-    """Draw a mixture in 2 to 60 dimensions, at times with useless features and outliers."""
+    """Draw a mixture in 2 to 60 dimensions, some with uninformative features or outliers."""
     d = int(rng.integers(2, 4)) if rng.random() < 0.35 else int(log_uniform(rng, 2, 60))
     y = draw_labels(rng, n, k)
     X = mixture(rng, y, y, d, draw_error(rng))
@@ -195,22 +195,22 @@ def cloud(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
 
 
 def warp(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
-    """Draw a mixture in 1 to 8 dimensions and send it through a random network."""
+    """Draw a mixture in 1 to 8 dimensions and map it by a random network."""
     d = int(rng.integers(1, 9))
     p = int(log_uniform(rng, max(2, d), 100))
     y = draw_labels(rng, n, k)
     Z = mixture(rng, y, y, d, draw_error(rng))
-    # A steep network tears one cloud apart.
+    # A higher gain could split a single cluster.
     X = network(rng, d, p, gain=rng.uniform(0.4, 2.0) if k > 1 else 0.5)(standardized(Z))
     return X + rng.uniform(0.0, 0.3) * X.std() * rng.normal(size=X.shape), y
 
 
 def subspaces(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
-    """Draw rows of linear subspaces of 1 to 5 dimensions, as faces under changing light have."""
+    """Draw from linear subspaces of 1 to 5 dimensions, like faces under varying illumination."""
     p = int(log_uniform(rng, 12, 120))
     y = draw_labels(rng, n, k)
     X = np.empty((n, p))
-    level = rng.uniform(0.0, 2.0)  # how far from the origin the subspaces' rows are
+    level = rng.uniform(0.0, 2.0)  # distance of the rows from the origin
     for label in range(k):
         d = int(rng.integers(1, 6))
         basis = rng.normal(size=(d, p)) / np.sqrt(p)

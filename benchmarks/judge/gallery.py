@@ -1,4 +1,4 @@
-"""Draw a hundred problems on one page: ``cd benchmarks && python -m judge.gallery OUT.png``."""
+"""Plot a hundred problems on one page: ``cd benchmarks && python -m judge.gallery OUT.png``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from judge.problems import Problem, make_problem
 
 
 def plane(problem: Problem) -> Floats:
-    """Return the rows themselves if they are flat, or else their first two principal components."""
+    """Return two-dimensional rows as they are, others as their first two principal components."""
     X = standardized(problem.X) if problem.each else problem.X
     if X.shape[1] == 2:
         return X

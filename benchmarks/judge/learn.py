@@ -16,7 +16,7 @@ from sgpmic.committee.judge import Perceptrons, judge_inputs
 from sgpmic.committee.members import MEMBERS
 
 Params = list[tuple[jax.Array, jax.Array]]
-#: The loss of one network on a batch of examples, from its outputs.
+#: Loss of one network, from its outputs for a batch and the batch's targets.
 Loss = Callable[[jax.Array, dict[str, jax.Array]], jax.Array]
 
 _HIDDEN = (48, 24)
@@ -39,18 +39,18 @@ def train(
 ) -> Perceptrons:
     """Train an ensemble of perceptrons with AdamW.
 
-    Where examples have kinds, every network leaves one of them out: networks then disagree on
-    problems unlike any they have seen.
+    If examples have kinds, each network is trained without one of them, so that the ensemble
+    disagrees on out-of-distribution problems.
 
     Parameters
     ----------
     inputs : ndarray of shape (n_examples, n_items, d)
-        An example has several items (members, numbers of clusters) that a loss sees together.
+        An example has several items (members, numbers of clusters) that share one loss term.
     targets : mapping of str to ndarray of shape (n_examples, ...)
     mask : ndarray of shape (n_examples, n_items)
-        Which items there are.
+        Which items exist; the others are padding.
     loss : callable
-        Of outputs (batch, n_items, n_outputs) and the batch's targets, with 'mask' among them.
+        Takes outputs (batch, n_items, n_outputs) and the batch's targets, including 'mask'.
     """
     present = inputs[mask]
     mean, std = present.mean(axis=0), present.std(axis=0) + 1e-6
@@ -89,7 +89,7 @@ def train(
     state = optimizer.init(stacked)
     rng = np.random.default_rng(seed)
     for _ in range(epochs):
-        # Every network sees the examples in an order of its own.
+        # Each network sees the examples in a different order.
         order = np.stack([rng.permutation(each)[: n_batches * batch] for each in seen])
         orders = order.reshape(n_networks, n_batches, batch).swapaxes(0, 1)
         stacked, state = epoch(stacked, state, jnp.asarray(orders))
@@ -107,7 +107,7 @@ def _initial(key: jax.Array, sizes: Sequence[int]) -> Params:
 
 
 class Examples(NamedTuple):
-    """Problems as the judge sees them, padded to the number of all members."""
+    """Training examples of the judge, padded to the number of all members."""
 
     kinds: list[str]
 
@@ -117,7 +117,7 @@ class Examples(NamedTuple):
 
 
 def judge_examples(observed: Sequence[Arrays], seed: int = 0) -> Examples:
-    """Return examples for the judge: every problem with all members, and with some of them."""
+    """Return two examples per problem: with all members, and with a random subset of them."""
     rng = np.random.default_rng(seed)
     names = list(MEMBERS)
     found: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
@@ -151,8 +151,8 @@ def judge_examples(observed: Sequence[Arrays], seed: int = 0) -> Examples:
 def judge_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
     """Return the loss of the judge.
 
-    Squared errors of the adjusted Rand index, and of its difference from the mean of the members;
-    and, for the latter, the index that is lost by members drawn with the weights of the vote.
+    The squared errors of the adjusted Rand index (ARI) and of its difference from the members'
+    mean, plus a listwise term: minus the expected difference of a member drawn by vote weight.
     """
     mask, ari = batch["mask"], batch["ari"]
     count = mask.sum(axis=1)
@@ -164,23 +164,23 @@ def judge_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
     return jnp.mean(squared + LISTWISE * lost)
 
 
-#: What the index that is lost counts beside squared errors.
+#: Weight of the listwise term relative to the squared errors.
 LISTWISE = 1.0
 
 
 def calibration_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
-    """Return the cross-entropy of rows being right."""
+    """Return the binary cross-entropy of whether rows are right."""
     right = batch["right"].astype(outputs.dtype)
     errors = optax.sigmoid_binary_cross_entropy(outputs[..., 0], right)
     return jnp.sum(jnp.where(batch["mask"], errors, 0)) / jnp.sum(batch["mask"])
 
 
 def number_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
-    """Return the loss for numbers of clusters.
+    """Return the loss for the number of clusters.
 
-    The cross-entropy of the true number; squared errors of the adjusted Rand index of the vote for
-    each number, and the index that is lost by a number drawn with weights by what is expected. (Of
-    one cluster, the library then takes its probability instead.)
+    The cross-entropy of the true number, the squared errors of the ARI of the vote for each number,
+    and a listwise term: minus the mean ARI under a softmax of the predicted ARIs. (For one cluster,
+    the library uses its probability in place of a predicted ARI.)
     """
     mask, ari = batch["mask"], batch["ari"]
     scores = jnp.where(mask, outputs[..., 0], -jnp.inf)
@@ -188,12 +188,12 @@ def number_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
     squared = jnp.where(mask, (outputs[..., 1] - ari) ** 2, 0).sum(axis=1) / mask.sum(axis=1)
     weights = jax.nn.softmax(jnp.where(mask, 12.0 * outputs[..., 1], -jnp.inf), axis=1)
     lost = -jnp.sum(weights * jnp.where(mask, ari, 0), axis=1)
-    # Few problems have more clusters than numbers are tried: these tell nothing of probabilities.
+    # In a few problems the true number is no candidate: these have no cross-entropy.
     return jnp.mean(jnp.where(batch["number"] < 0, 0, entropy) + squared + 3.0 * lost)
 
 
 def learn_judge(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
-    """Return networks that expect adjusted Rand indices: of a member, and above their mean."""
+    """Return networks that predict a member's ARI, and its difference from the members' mean."""
     examples = judge_examples(observed)
     targets = {"ari": examples.ari}
     options = {"kinds": examples.kinds} | options
@@ -201,7 +201,7 @@ def learn_judge(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
 
 
 def learn_calibration(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
-    """Return networks that tell the logit of a row being right."""
+    """Return networks that predict the logit of a row being right."""
     inputs = np.concatenate([each["inputs"] for each in observed])[:, None]
     right = np.concatenate([each["right"] for each in observed])[:, None]
     options: dict[str, Any] = {
@@ -215,7 +215,7 @@ def learn_calibration(observed: Sequence[Arrays], **changes: Any) -> Perceptrons
 
 
 def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
-    """Return networks that tell logits of numbers of clusters, and indices expected of them."""
+    """Return networks that predict, for each number of clusters, its logit and its ARI."""
     most = max(len(each["candidates"]) for each in observed)
     inputs = np.zeros((len(observed), most, observed[0]["inputs"].shape[1]), np.float32)
     mask, ari = np.zeros((len(observed), most), dtype=bool), np.zeros((len(observed), most))
@@ -228,8 +228,8 @@ def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
     options: dict[str, Any] = {"n_networks": 4, "epochs": 25, "hidden": (48,)}
     targets = {"number": number, "ari": ari.astype(np.float32)}
     learned = train(inputs, targets, mask, number_loss, n_outputs=2, **(options | changes))
-    # The largest of several expectations, pushed apart by the loss besides, is too large: a line
-    # makes it right on average, and leaves the order as it is. Of one cluster it is not used.
+    # The largest of several predictions is biased upward, the more so as the listwise term spreads
+    # them: a linear recalibration removes the bias and keeps the order. One cluster's is not used.
     expected = learned(inputs.reshape(-1, inputs.shape[-1]))[..., 1].mean(axis=0)
     expected = np.where(mask, expected.reshape(mask.shape), -np.inf)[:, 1:]
     rows, best = np.arange(len(observed)), expected.argmax(axis=1)
@@ -240,7 +240,7 @@ def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
 
 
 def save_networks(path: Path, networks: Mapping[str, Perceptrons]) -> None:
-    """Write networks as the library reads them."""
+    """Write networks in the format that the library reads."""
     from safetensors.numpy import save_file
 
     from sgpmic.committee.judge import digest
@@ -251,5 +251,5 @@ def save_networks(path: Path, networks: Mapping[str, Perceptrons]) -> None:
         for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
             arrays[f"{name}.weight{i}"], arrays[f"{name}.bias{i}"] = weight, bias[:, 0]
     arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}
-    # One entry only: safetensors writes several in an order that changes from call to call.
+    # A single entry: the order in which safetensors writes several is not deterministic.
     save_file(arrays, path, metadata={"digest": digest(arrays)})

@@ -1,4 +1,4 @@
-"""What the committee makes of made-up problems: the examples that its networks learn from."""
+"""Training examples for the committee's networks: its results on synthetic problems."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from sgpmic.learning.preprocessing import sample_numbers
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
-#: Problems in a file.
+#: Problems per file.
 CHUNK = 20
-#: Rows of a problem that the calibration learns from.
+#: Rows per problem in the training data of the calibration.
 _CALIBRATION_ROWS = 60
 
 
 def scaled(problem: Problem) -> np.ndarray[Any, Any]:
-    """Return centered rows, every feature divided by its own scale or all by one number."""
+    """Return the centered rows with features scaled one by one, or all by one number."""
     Y = problem.X - problem.X.mean(axis=0)
     scale = Y.std(axis=0)
     return (Y / (scale if problem.each else np.sqrt(np.mean(scale**2)))).round(7)
 
 
 def asked_for(seed: int, problem: Problem) -> int:
-    """Return a number of clusters to ask for: mostly the true one, as it is not always known."""
+    """Return the number of clusters to ask for: usually the true one, which users may not know."""
     rng = np.random.default_rng([seed, 1])
     k = int(problem.y.max()) + 1
     if k < 2 or rng.random() < 0.25:
@@ -55,7 +55,7 @@ def asked_for(seed: int, problem: Problem) -> int:
 
 
 def observe_members(seed: int) -> Arrays:
-    """Return what all members make of a problem, and how right they are."""
+    """Return the partitions of all members, the judge's inputs, and the ARI of each partition."""
     problem = make_problem(seed)
     k = asked_for(seed, problem)
     geometry = Geometry(scaled(problem), k)
@@ -88,7 +88,7 @@ def _observe_chunk(observe: Callable[[int], Arrays], job: tuple[range, Path]) ->
 def observe_all(
     observe: Callable[[int], Arrays], seeds: range, folder: Path, name: str, jobs: int
 ) -> list[Path]:
-    """Observe problems on several processes; what is in the folder already is kept."""
+    """Observe problems in several processes, except those whose files already exist."""
     folder.mkdir(parents=True, exist_ok=True)
     chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
     paths = [folder / f"{name}-{chunk.start:07d}.npz" for chunk in chunks]
@@ -100,7 +100,7 @@ def observe_all(
 
 
 def read_all(paths: Iterable[Path]) -> Iterator[tuple[int, Arrays]]:
-    """Yield what was observed, by seed."""
+    """Yield the seed and the observations of each problem."""
     for path in paths:
         with np.load(path) as content:
             by_seed: dict[int, Arrays] = {}
@@ -111,7 +111,7 @@ def read_all(paths: Iterable[Path]) -> Iterator[tuple[int, Arrays]]:
 
 
 def observe_votes(seed: int) -> Arrays:
-    """Return what a judged vote is worth, row by row."""
+    """Return the calibration's inputs for some rows, and whether the vote is right in each."""
     rng = np.random.default_rng([seed, 2])
     problem = _sampled(make_problem(seed), MOST_VOTED_ON, rng)
     geometry = Geometry(scaled(problem), MOST_TRIED)
@@ -129,7 +129,7 @@ def observe_votes(seed: int) -> Arrays:
 
 
 def observe_numbers(seed: int, make: Callable[[int], Problem] = make_problem) -> Arrays:
-    """Return what speaks for every number of clusters, and how right the vote for it is."""
+    """Return the evidence for each number of clusters, and the ARI of the vote for it."""
     problem = _sampled(make(seed), MOST_EXAMINED, np.random.default_rng([seed, 2]))
     Y = scaled(problem)
     voted_on = sample_numbers(len(Y), MOST_VOTED_ON)
@@ -143,7 +143,7 @@ def observe_numbers(seed: int, make: Callable[[int], Problem] = make_problem) ->
 
 
 def _sampled(problem: Problem, most: int, rng: np.random.Generator) -> Problem:
-    """Return a problem with at most so many of its rows."""
+    """Return the problem, subsampled to at most this many rows."""
     if len(problem.y) <= most:
         return problem
     rows = np.sort(rng.choice(len(problem.y), most, replace=False))
@@ -152,7 +152,7 @@ def _sampled(problem: Problem, most: int, rng: np.random.Generator) -> Problem:
 
 
 def matches(y: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return which rows are right under the best one-to-one match of clusters to classes."""
+    """Return which rows are right under the optimal assignment of clusters to classes."""
     k = int(max(y.max(), labels.max())) + 1
     table = np.zeros((k, k))
     np.add.at(table, (labels, y), 1)

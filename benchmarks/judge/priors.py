@@ -1,4 +1,4 @@
-"""What every kind of problem draws: numbers of rows and clusters, sizes, networks."""
+"""Distributions shared by all kinds of problems: rows, clusters, sizes, random networks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALLEST_SHARE, FEWEST_ROWS = 0.02, 5
 
 
 def one_of(rng: Rng, options: Mapping[str, T]) -> T:
-    """Return one of the options, all equally likely."""
+    """Return one of the options, drawn uniformly."""
     return options[list(options)[rng.integers(len(options))]]
 
 
@@ -29,19 +29,19 @@ def log_uniform(rng: Rng, low: float, high: float) -> float:
 
 
 def draw_n_rows(rng: Rng) -> int:
-    """Return a number of rows: median about 260, nine of ten below 1000."""
+    """Return a number of rows: median about 260, 90 % below 1000."""
     low, high = N_ROWS
     return int(low * (high / low) ** rng.beta(1.2, 1.8))
 
 
 def draw_n_clusters(rng: Rng, n: int) -> int:
-    """Return k with a probability that falls as k^-1.6; on average at least eight rows each."""
+    """Draw k with probability ∝ k^-1.6, limited to at least eight rows per cluster on average."""
     k = np.arange(N_CLUSTERS[0], min(N_CLUSTERS[1], n // 8) + 1)
     return int(rng.choice(k, p=k**-1.6 / np.sum(k**-1.6)))
 
 
 def draw_weights(rng: Rng, k: int) -> Floats:
-    """Return relative sizes: from equal to very unequal, sometimes one majority."""
+    """Return relative cluster sizes: equal to very unequal, sometimes with a majority cluster."""
     if k > 1 and rng.random() < 0.2:
         majority = rng.uniform(0.5, 0.9)
         rest = rng.dirichlet(np.full(k - 1, 3.0))
@@ -50,7 +50,7 @@ def draw_weights(rng: Rng, k: int) -> Floats:
 
 
 def sizes_of(weights: Floats, n: int) -> Integers:
-    """Return sizes that sum to n, each at least 2 % and five rows where there are so many."""
+    """Return sizes that sum to n, each at least 2 % of n and five rows if n allows it."""
     floor = min(max(SMALLEST_SHARE, FEWEST_ROWS / n), 1 / len(weights))
     shares = floor + (1 - floor * len(weights)) * weights / weights.sum()
     ends = np.round(n * np.cumsum(shares)).astype(np.int64)
@@ -58,7 +58,7 @@ def sizes_of(weights: Floats, n: int) -> Integers:
 
 
 def draw_labels(rng: Rng, n: int, k: int) -> Integers:
-    """Return n sorted labels of k clusters."""
+    """Return n labels of k clusters, sorted."""
     return np.repeat(np.arange(k), sizes_of(draw_weights(rng, k), n))
 
 
@@ -71,7 +71,7 @@ def standardized(X: Floats) -> Floats:
 
 
 def network(rng: Rng, d: int, p: int, gain: float) -> Callable[[Floats], Floats]:
-    """Return a random network from d to p dimensions, of one or two hidden layers."""
+    """Return a random network from d to p dimensions with one or two hidden layers."""
     activations: dict[str, Callable[[Floats], Floats]] = {
         "tanh": np.tanh,
         "sine": np.sin,

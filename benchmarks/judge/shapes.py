@@ -1,4 +1,4 @@
-"""Shapes of two and three dimensions, built from strokes, blobs, boxes and balls."""
+"""Shapes in two and three dimensions, composed of strokes, blobs, boxes and balls."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from judge.priors import (
 
 
 class Part(NamedTuple):
-    """One cluster: how to draw points of it, and its size where all have the same density."""
+    """One cluster: its sampler, and its relative size if all have the same density."""
 
     size: float
     draw: Callable[[int], Floats]
 
 
 def thickness(rng: Rng) -> float:
-    """Return the standard deviation across strokes that are about 1 apart."""
+    """Return the standard deviation across a stroke, relative to a spacing of about 1."""
     return log_uniform(rng, 0.015, 0.14)
 
 
 def stroke(rng: Rng, vertices: Floats, width: float, density: float = 1.0) -> Part:
-    """Return points along a polygonal line, blurred or with hard edges."""
+    """Return a polyline with Gaussian or uniform noise around it."""
     ends = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(vertices, axis=0), axis=1))])
     across = rng.normal if rng.random() < 0.6 else lambda size: rng.uniform(-1.7, 1.7, size)
 
@@ -49,7 +49,7 @@ def stroke(rng: Rng, vertices: Floats, width: float, density: float = 1.0) -> Pa
 
 
 def blob(rng: Rng, center: Sequence[float] | Floats, scale: float | Floats) -> Part:
-    """Return a normal cloud; its scale is a number or a factor of its covariance."""
+    """Return a Gaussian; the scale is a number or a factor of its covariance."""
     A = scale * np.eye(len(center)) if np.ndim(scale) == 0 else np.asarray(scale)
     area = 4 * np.pi * np.abs(np.linalg.det(A)) ** (2 / len(A))
     return Part(area, lambda m: np.asarray(center) + rng.normal(size=(m, len(A))) @ A)
@@ -78,7 +78,7 @@ def shell(rng: Rng, radius: float, width: float) -> Part:
 
 
 def joined(rng: Rng, parts: Sequence[Part]) -> Part:
-    """Return several parts as one cluster."""
+    """Merge several parts into one cluster."""
     sizes = np.array([part.size for part in parts])
 
     def draw(m: int) -> Floats:
@@ -129,7 +129,7 @@ def crossing_rings(rng: Rng, k: int) -> list[Part]:
 
 
 def chain(rng: Rng, k: int) -> list[Part]:
-    """Return rings in space that are linked as in a chain."""
+    """Return rings in three dimensions, linked like a chain."""
     width, parts = thickness(rng), []
     for j in range(min(k, 5)):
         flat = np.c_[arc((1.1 * j, 0), 1.0), np.zeros(80)]
@@ -177,7 +177,7 @@ def bands(rng: Rng, k: int) -> list[Part]:
 
 
 def stripes(rng: Rng, k: int) -> list[Part]:
-    """Return parallel straight bands of uniform density, at times nearly touching."""
+    """Return parallel straight bands of uniform density, sometimes nearly touching."""
     length, gap = rng.uniform(2, 8), log_uniform(rng, 0.03, 0.8)
     heights = rng.uniform(0.4, 1.0, min(k, 8))
     bottoms = np.concatenate([[0], np.cumsum(heights + gap)[:-1]])
@@ -189,7 +189,7 @@ def stripes(rng: Rng, k: int) -> list[Part]:
 
 
 def cross(rng: Rng, k: int) -> list[Part]:
-    """Return bands that cross in one point."""
+    """Return bands that cross at one point."""
     k, width, turn = min(k, 4), thickness(rng), rng.uniform(-0.3, 0.3)
     angles = np.pi * (np.arange(k) + turn * (np.arange(k) > 0)) / k
     return [
@@ -203,7 +203,7 @@ def turned(angle: float) -> Floats:
 
 
 def star(rng: Rng, k: int) -> list[Part]:
-    """Return arms that leave a common center."""
+    """Return arms radiating from a common center."""
     k, hole, width = max(min(k, 8), 3), rng.uniform(0.1, 0.8), 0.7 * thickness(rng)
     angles = 2 * np.pi * (np.arange(k) + rng.uniform(-0.15, 0.15, k)) / k
     return [
@@ -256,7 +256,7 @@ def curves(rng: Rng, k: int) -> list[Part]:
 
 
 def many_blobs(rng: Rng, k: int) -> list[Part]:
-    """Return 8 to 20 equal blobs in order: on rings, on a line or on a grid."""
+    """Return 8 to 20 equal blobs, arranged on rings, a line or a grid."""
     k, order = int(rng.integers(8, 21)), rng.integers(3)
     scale = rng.uniform(0.06, 0.3)
     if order == 0:
@@ -274,7 +274,7 @@ def many_blobs(rng: Rng, k: int) -> list[Part]:
 
 
 def scattered_blobs(rng: Rng, k: int) -> list[Part]:
-    """Return blobs at random places, of one or many forms, that may overlap."""
+    """Return blobs at random positions, with equal or different covariances; may overlap."""
     spread = rng.uniform(1.0, 4.0) * np.sqrt(k)
     same = rng.random() < 0.5
     return [
@@ -292,7 +292,7 @@ def dense_and_sparse(rng: Rng, k: int) -> list[Part]:
 
 
 def splashes(rng: Rng, k: int) -> list[Part]:
-    """Return wide clouds with small dense ones inside or at their side."""
+    """Return a wide blob with small dense ones inside or beside it."""
     ratio, inside = rng.uniform(0.08, 0.35), rng.uniform(0.0, 1.8)
     large = blob(rng, (0, 0), ellipsoid(rng, 2, 0.3))
     small = [
@@ -326,14 +326,14 @@ def bridges(rng: Rng, k: int) -> list[Part]:
 
 
 def squares(rng: Rng, k: int) -> list[Part]:
-    """Return squares or diamonds that touch at corners, or nearly."""
+    """Return squares or diamonds whose corners touch or nearly touch."""
     k, side = min(k, 6), rng.uniform(0.85, 1.0)
     up = np.arange(k) if rng.random() < 0.5 else np.arange(k) % 2
     return [box(rng, (j, up[j]), (j + side, up[j] + side)) for j in range(k)]
 
 
 def gradients(rng: Rng, k: int) -> list[Part]:
-    """Return rectangles whose density grows toward one side."""
+    """Return rectangles whose density increases toward one side."""
     gap, power, k = rng.uniform(0.02, 0.3), rng.uniform(1.5, 3), min(k, 4)
 
     def draw(j: int, m: int) -> Floats:
@@ -344,7 +344,7 @@ def gradients(rng: Rng, k: int) -> list[Part]:
 
 
 def boxes_and_disc(rng: Rng, k: int) -> list[Part]:
-    """Return two bars at a right angle and a disc beside them, close together."""
+    """Return two bars at a right angle and a disc, close together."""
     gap = rng.uniform(0.05, 0.5)
     bars = [box(rng, (0, 0), (1, 4)), box(rng, (1 + gap, 0), (4.5, 1))]
     radius = rng.uniform(0.6, 1.1)
@@ -376,7 +376,7 @@ def bananas(rng: Rng, k: int) -> list[Part]:
 
 
 def simplex(rng: Rng, k: int) -> list[Part]:
-    """Return balls in space, nearly touching, or a center with one on either side."""
+    """Return nearly touching balls at the corners of a tetrahedron, or around a central one."""
     corners = np.array([(1, 1, 1), (1, -1, -1), (-1, 1, -1), (-1, -1, 1)], float)
     if rng.random() < 0.5:
         corners = np.concatenate([np.zeros((1, 3)), 2 * np.eye(3), -2 * np.eye(3)])
@@ -392,7 +392,7 @@ def shells(rng: Rng, k: int) -> list[Part]:
 
 
 def medley(rng: Rng, k: int) -> list[Part]:
-    """Return different shapes side by side, some one inside another."""
+    """Return different shapes side by side, some nested."""
     width, gap, parts = 0.3 * thickness(rng), rng.uniform(1.0, 1.4), []
     for corner in cells(rng, k):
         c = gap * corner
@@ -428,7 +428,7 @@ SHAPES: dict[str, Callable[[Rng, int], list[Part]]] = {
 
 
 def with_background(rng: Rng, X: Floats, y: Integers) -> tuple[Floats, Integers]:
-    """Replace some points by uniform noise, which belongs to the cluster nearest to it."""
+    """Replace some points by uniform noise, labeled as the nearest other point."""
     noise = rng.random(len(X)) < log_uniform(rng, 0.01, 0.15)
     low, high = X.min(0), X.max(0)
     margin = 0.1 * (high - low)
@@ -438,7 +438,7 @@ def with_background(rng: Rng, X: Floats, y: Integers) -> tuple[Floats, Integers]
 
 
 def moved(rng: Rng, X: Floats) -> Floats:
-    """Rotate, and at times stretch, shear or embed in more dimensions with noise."""
+    """Rotate, and sometimes stretch, shear or embed in more dimensions with noise."""
     d = X.shape[1]
     if rng.random() < 0.5:
         X = (
@@ -460,13 +460,13 @@ def moved(rng: Rng, X: Floats) -> Floats:
 
 
 def shape(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
-    """Draw one of the shapes, of even density or of other sizes."""
+    """Draw one of the shapes, with clusters of equal density or of random sizes."""
     if k == 1:
         path = arc((0, 0), 1.0, 0, rng.uniform(0.3, 2))
         parts = [stroke(rng, path, log_uniform(rng, 0.05, 0.3))]
     else:
         parts = one_of(rng, SHAPES)(rng, k)
-    # Outlines need more points than clouds to be seen.
+    # Curves need more points than blobs to be recognizable.
     n = min(max(2 * n, 40 * len(parts)), N_ROWS[1])
     even = np.array([part.size for part in parts]) * np.exp(0.2 * rng.normal(size=len(parts)))
     sizes = sizes_of(even if rng.random() < 0.6 else draw_weights(rng, len(parts)), n)

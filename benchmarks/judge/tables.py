@@ -1,4 +1,4 @@
-"""Tables like real ones: measurements and counts; spectra, images and pen strokes; genes."""
+"""Realistic tables: measurements and counts; spectra, images and pen strokes; gene expression."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def counts(rng: Rng, s: Floats) -> Floats:
 
 
 def zero_heap(rng: Rng, s: Floats) -> Floats:
-    """Return amounts of which many are zero, as of words or of rain."""
+    """Return zero-inflated amounts, such as word frequencies or rainfall."""
     above = np.maximum(s - rng.uniform(-1, 1), 0.0)
     above = np.expm1(above) if rng.random() < 0.5 else above
     return np.where(rng.random(len(s)) < rng.choice([0.0, 0.2]), 0.0, above)
@@ -45,7 +45,7 @@ def binary(rng: Rng, s: Floats) -> Floats:
 
 
 def ordinal(rng: Rng, s: Floats) -> Floats:
-    """Return answers on a scale of three to seven steps."""
+    """Return answers on a Likert scale of three to seven levels."""
     cuts = np.sort(rng.uniform(-1.5, 1.5, rng.integers(2, 7)))
     return np.searchsorted(cuts, s).astype(np.float64) + 1
 
@@ -81,7 +81,7 @@ DISCRETE = ("counts", "rounded", "binary", "ordinal", "years")
 
 
 def subclusters(rng: Rng, y: Integers) -> Integers:
-    """Return components: classes of one to three parts, in half of the tables one each."""
+    """Return components: one to three for each class; in half of the tables always one."""
     if y.max() == 0 or rng.random() < 0.5:
         return y
     parts = rng.integers(1, 4, size=y.max() + 1)
@@ -91,18 +91,18 @@ def subclusters(rng: Rng, y: Integers) -> Integers:
 
 
 def class_factors(rng: Rng, y: Integers) -> Floats:
-    """Return factors that carry the classes: a mixture, or one cloud cut by a curved border."""
+    """Return class-dependent factors: a mixture, or one Gaussian cut by nonlinear boundaries."""
     d = min(int(rng.geometric(0.3)), 8)
     if y.max() > 0 and rng.random() < 0.1:
         Z = rng.normal(size=(len(y), d))
         score = standardized(network(rng, d, 1, gain=1.0)(Z))[:, 0]
         blurred = score + log_uniform(rng, 0.05, 1.0) * rng.normal(size=len(y))
-        return Z[np.argsort(blurred)]  # labels are sorted: each takes a range of scores
+        return Z[np.argsort(blurred)]  # labels are sorted: each class gets an interval of scores
     return standardized(mixture(rng, subclusters(rng, y), y, d, draw_error(rng)))
 
 
 def nuisance(rng: Rng, y: Integers, p: int) -> Floats:
-    """Return what moves the features and has nothing to do with the classes."""
+    """Return variation of the features that is independent of the classes."""
     n, total = len(y), np.zeros((len(y), p))
     for _ in range(rng.integers(0, 4)):  # blocks of correlated features
         block = rng.random(p) < rng.uniform(0.1, 0.6)
@@ -116,21 +116,21 @@ def nuisance(rng: Rng, y: Integers, p: int) -> Floats:
 
 
 def scores(rng: Rng, y: Integers, p: int) -> Floats:
-    """Return standardized scores: factors of the classes, nuisance and noise."""
+    """Return standardized scores: class factors, nuisance and noise."""
     Z = class_factors(rng, y)
     q = Z.shape[1]
     loadings = rng.normal(size=(q, p)) * (rng.random((q, p)) < rng.uniform(0.2, 1.0))
     useful = rng.permutation(p) >= int(0.8 * p * rng.random() ** 1.5)
     signal = standardized(Z @ loadings) * useful
     own = rng.normal(size=(len(y), p)) * rng.uniform(0.1, 0.8, p)
-    if rng.random() < 0.3:  # classes differ in their spread as well
+    if rng.random() < 0.3:  # classes differ in variance, too
         own *= np.exp(0.6 * rng.normal(size=(y.max() + 1, 1)))[y]
     other = nuisance(rng, y, p) * np.where(useful, rng.uniform(0.0, 0.6), 1.0)
     return standardized(signal * log_uniform(rng, 1.2, 10.0) + other + own)
 
 
 def with_copies(rng: Rng, S: Floats) -> Floats:
-    """Append noisy copies and sums of features, as totals and ratios are in real tables."""
+    """Append noisy copies and sums of features, like totals and ratios in real tables."""
     p = S.shape[1]
     extra = int(rng.integers(1, min(max(p // 2, 1), 50) + 1))
     mix = np.zeros((p, extra))
@@ -140,7 +140,7 @@ def with_copies(rng: Rng, S: Floats) -> Floats:
 
 
 def with_marginals(rng: Rng, S: Floats) -> Floats:
-    """Give every feature a marginal; a table has few kinds of them, and its own units."""
+    """Give every feature a marginal and a unit; most tables have few kinds of marginals."""
     names = list(MARGINALS)
     shares = rng.dirichlet(np.full(len(names), rng.choice([0.1, 0.3, 1.0])))
     only = rng.choice(["mixed", "measured", "discrete"], p=[0.73, 0.15, 0.12])
@@ -155,7 +155,7 @@ def with_marginals(rng: Rng, S: Floats) -> Floats:
 
 
 def with_parts_of_a_whole(rng: Rng, S: Floats, X: Floats) -> Floats:
-    """Turn some features into percentages that sum to 100."""
+    """Turn some features into a composition: percentages that sum to 100."""
     X, p = X.copy(), X.shape[1]
     block = rng.permutation(p)[: rng.integers(3, max(p // 2, 3) + 1)]
     shares = softmax(rng.uniform(0.5, 1.5) * S[:, block] + rng.normal(size=len(block)), axis=1)
@@ -164,7 +164,7 @@ def with_parts_of_a_whole(rng: Rng, S: Floats, X: Floats) -> Floats:
 
 
 def with_categories(rng: Rng, S: Floats, X: Floats) -> Floats:
-    """Turn some features into indicators of one category."""
+    """Turn some features into a one-hot category."""
     block = rng.permutation(X.shape[1])[: rng.integers(3, 6)]
     category = (S[:, block] + rng.gumbel(size=(len(S), len(block))) * 0.3).argmax(axis=1)
     X = X.copy()
@@ -173,7 +173,7 @@ def with_categories(rng: Rng, S: Floats, X: Floats) -> Floats:
 
 
 def table(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
-    """Draw a table of features of different units."""
+    """Draw a table with features of different units."""
     p = int(log_uniform(rng, 3, 50)) if rng.random() < 0.9 else int(log_uniform(rng, 50, 150))
     y = draw_labels(rng, n, k)
     S = scores(rng, y, p)
@@ -188,7 +188,7 @@ def table(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
 
 
 def spectra(rng: Rng, y: Integers) -> Floats:
-    """Return sums of smooth peaks whose heights carry the classes, on a drifting baseline."""
+    """Return sums of Gaussian peaks with class-dependent heights, on a drifting baseline."""
     n, p, m = len(y), int(log_uniform(rng, 20, 200)), int(rng.integers(3, 15))
     Z = class_factors(rng, y)
     x = np.linspace(0, 1, p)
@@ -202,7 +202,7 @@ def spectra(rng: Rng, y: Integers) -> Floats:
 
 
 def images(rng: Rng, y: Integers) -> Floats:
-    """Return small pictures: a few spots for each class, moved and blurred from row to row."""
+    """Return small images: a few spots for each class, with jitter and noise in every row."""
     component, side, m = subclusters(rng, y), int(rng.integers(5, 14)), int(rng.integers(3, 8))
     grid = np.stack(np.meshgrid(*[np.linspace(0, 1, side)] * 2), axis=-1).reshape(-1, 2)
     jitter = log_uniform(rng, 0.01, 0.12)
@@ -222,7 +222,7 @@ def images(rng: Rng, y: Integers) -> Floats:
 
 
 def pen_strokes(rng: Rng, y: Integers) -> Floats:
-    """Return points along a curve of each class, slanted, scaled and shaken from row to row."""
+    """Return points on a curve for each class, with random affine distortion and jitter."""
     component, points = subclusters(rng, y), int(rng.integers(4, 17))
     n, jitter = len(y), log_uniform(rng, 0.05, 0.4)
     curves = np.cumsum(rng.normal(size=(component.max() + 1, points, 2)), axis=1)
@@ -237,13 +237,13 @@ SIGNALS = {"spectra": spectra, "images": images, "pen strokes": pen_strokes}
 
 
 def signal(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
-    """Draw spectra, images or pen strokes: many features of one unit."""
+    """Draw spectra, images or pen strokes: many features of the same unit."""
     y = draw_labels(rng, n, k)
     return one_of(rng, SIGNALS)(rng, y), y
 
 
 def expression(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:
-    """Draw logarithms of counts of genes, of which there are many for the rows."""
+    """Draw log gene counts, with many genes relative to the number of rows."""
     n = min(n, int(rng.integers(60, 400)))
     p = int(rng.integers(max(n // 2, 30), 201))
     y = draw_labels(rng, n, k)

@@ -1,4 +1,4 @@
-"""Single cells: 700 blood cells that scanpy brings along, and which kinds are in which cluster."""
+"""Single cells: 700 blood cells from scanpy's datasets; contingency table of types and clusters."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +12,7 @@ from sgpmic import SGPMIC
 
 def main(n_cells: int = 700) -> Figure:
     cells = scanpy.datasets.pbmc68k_reduced()[:n_cells]
-    # A component's spread says how much it matters: all are divided by one number.
+    # The variance of a component is its importance: scale all by one number.
     model = SGPMIC(n_clusters=8, scale="one", random_state=0).fit(cells.obsm["X_pca"][:, :10])
     kinds = cells.obs["bulk_labels"].astype(str).to_numpy()
     agreement = adjusted_rand_score(kinds, model.labels_)
@@ -30,7 +30,7 @@ def main(n_cells: int = 700) -> Figure:
     left.set_title(f"{n_cells} blood cells in eight clusters", loc="left")
 
     table = pd.crosstab(kinds, model.labels_)
-    table = table.loc[table.idxmax(axis=1).sort_values().index]  # kinds of a cluster together
+    table = table.loc[table.idxmax(axis=1).sort_values().index]  # group types by cluster
     right.imshow(table, cmap="Blues", aspect="auto", vmax=2 * table.to_numpy().max())
     for (row, column), count in np.ndenumerate(table.to_numpy()):
         if count:

@@ -1,7 +1,7 @@
-"""Customers with gaps: numbers, money, categories and dates, every eighth cell empty.
+"""Customers: numbers, money, categories and dates, with one cell in eight missing.
 
-The table is made up: three kinds of customers, and an id, a constant and two columns that say
-nothing of them.
+The table is synthetic: three kinds of customers, and an id, a constant and two uninformative
+columns.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from sgpmic import SGPMIC, TableEncoder
 
 
 def make_customers(n_rows: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return the table and the kind of every customer."""
+    """Return the table and each customer's kind."""
     rng = np.random.default_rng(0)
     kind = rng.choice(3, size=n_rows, p=[0.5, 0.3, 0.2])
     income = rng.lognormal(np.array([10.1, 10.6, 11.3])[kind], 0.25)

@@ -1,4 +1,4 @@
-"""Digits: 1797 handwritten digits of 8 × 8 pixels, and what each cluster looks like."""
+"""Digits: 1797 handwritten digits of 8 × 8 pixels, and the mean image of each cluster."""
 
 import argparse
 
@@ -13,12 +13,12 @@ from sgpmic import SGPMIC
 def main(n_rows: int = 1797) -> Figure:
     pixels, digits = load_digits(return_X_y=True)
     pixels, digits = pixels[:n_rows], digits[:n_rows]
-    # Pixels have one unit: all are divided by one number, not each by its own spread.
+    # Pixels share a unit: scale all by one number, not each by its standard deviation.
     model = SGPMIC(n_clusters=10, scale="one", random_state=0).fit(pixels)
     agreement = adjusted_rand_score(digits, model.labels_)
     print(f"agreement with the digits, which were not used: {agreement:.2f}")
 
-    # The picture at the left, two columns of mean images at the right.
+    # The latent space on the left, two columns of mean images on the right.
     figure = plt.figure(figsize=(8.5, 5.6), layout="constrained")
     grid = figure.add_gridspec(5, 3, width_ratios=[5, 1, 1])
     axes = figure.add_subplot(grid[:, 0])

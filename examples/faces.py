@@ -1,8 +1,7 @@
-"""Faces: 165 photographs of 15 people, 32 × 32 pixels, and whose are in which cluster.
+"""Faces: 165 photographs of 15 people, 32 × 32 pixels; contingency table of people and clusters.
 
-The photographs are the Yale Face Database, which no Python package brings along: give a folder
-with your copy as yale_uncropped.csv, a header, then the pixels and last the person of every
-photograph.
+The photographs are the Yale Face Database, which no Python package includes: pass a folder with
+your copy as yale_uncropped.csv (a header; then, for each photograph, its pixels and its person).
 """
 
 import argparse
@@ -29,7 +28,7 @@ def main(pixels: np.ndarray, people: np.ndarray, n_clusters: int = 15) -> Figure
 
     counts = np.zeros((len(np.unique(people)), n_clusters), dtype=int)
     np.add.at(counts, (np.unique(people, return_inverse=True)[1], model.labels_), 1)
-    # People next to their clusters: those of one cluster lie on the diagonal.
+    # Reorder so that the optimal assignment of people to clusters is on the diagonal.
     person, cluster = linear_sum_assignment(-counts)
     counts = counts[np.ix_(person, cluster)]
     figure, axes = plt.subplots(figsize=(7, 6), layout="constrained")

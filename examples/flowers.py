@@ -1,4 +1,4 @@
-"""Flowers: 150 irises, four measurements of each, three species that the model is not told of."""
+"""Flowers: 150 irises with four measurements each; the three species are not used in the fit."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -12,7 +12,7 @@ def main() -> Figure:
     iris = load_iris()
     model = SGPMIC(n_clusters=3, scale="one", random_state=0).fit(iris.data)
 
-    # The species of most flowers in a cluster; a ring marks the flowers of another one.
+    # The majority species of each cluster; rings mark flowers of other species.
     usual = np.array([np.bincount(iris.target[model.labels_ == k]).argmax() for k in range(3)])
     other = iris.target != usual[model.labels_]
     certainty = model.memberships_.max(axis=1)
@@ -29,7 +29,7 @@ def main() -> Figure:
         below = mine[:, 0].mean(), mine[:, 1].min()
         name = iris.target_names[species]
         axes.annotate(name, below, (0, -20), textcoords="offset points", ha="center", weight="bold")
-    axes.set_aspect("auto")  # the clusters are small beside the distance between them
+    axes.set_aspect("auto")  # the clusters are small relative to the distances between them
     axes.margins(0.08, 0.2)
     axes.legend(frameon=False, loc="upper center")
     return axes.figure

@@ -1,6 +1,6 @@
-"""Draw the pictures of docs/gallery: ``make gallery``, or some of them by name.
+"""Create the images of docs/gallery: ``make gallery``, or some of them by name.
 
-Faces are drawn where ``--faces FOLDER`` says where they are.
+Faces need ``--faces FOLDER``.
 """
 
 import argparse
@@ -29,7 +29,7 @@ EXAMPLES = {
 
 
 def save(figure: Figure, name: str) -> None:
-    """Write a picture with few colors, which makes a small file."""
+    """Write an image with a reduced palette, for a small file."""
     drawn = BytesIO()
     figure.savefig(drawn, dpi=110, facecolor="white")
     picture = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE)

@@ -1,8 +1,8 @@
-"""Record the tour of the README: a fit in a terminal, then its report in a browser.
+"""Record the README's tour: a fit in a terminal, then its report in a browser.
 
 ``make tour`` writes docs/images/tour.webp and docs/images/report.png. Everything shown is a real
 run: the terminal's output is recorded as it comes, and the report is the one that the run wrote.
-Pauses are shortened. Chromium and chromedriver must be on the path.
+Pauses are shortened. Chromium and chromedriver must be on the PATH.
 """
 
 import html
@@ -45,7 +45,7 @@ COLORS = {
 
 
 class Film:
-    """Frames, and how long each is shown in milliseconds."""
+    """Frames and their durations in milliseconds."""
 
     def __init__(self, browser: Any) -> None:
         self.browser = browser
@@ -53,7 +53,7 @@ class Film:
         self.durations: list[int] = []
 
     def shoot(self, seconds: float, words: str = "") -> None:
-        """Add what the browser shows, with a line of words below."""
+        """Add a screenshot of the browser, with a caption below."""
         self.browser.execute_script(_CAPTION, words)
         picture = Image.open(io.BytesIO(self.browser.get_screenshot_as_png())).convert("RGB")
         self.frames.append(picture.crop((0, 0, WIDTH, HEIGHT)))
@@ -101,7 +101,7 @@ def open_browser(profile: str) -> Any:
 
 
 def terminal_page(screen: pyte.Screen, typed: str = "") -> str:
-    """Return a page that looks like the terminal."""
+    """Render the terminal's screen as an HTML page."""
     lines = []
     for y in range(screen.lines):
         spans = []
@@ -128,7 +128,7 @@ def show_terminal(film: Film, screen: pyte.Screen, seconds: float, words: str) -
 
 
 def play(film: Film, screen: pyte.Screen, command: Sequence[str], folder: Path, words: str) -> None:
-    """Type a command, run it for real in a terminal, and film what it writes."""
+    """Type a command, run it in a pseudoterminal, and record its output."""
     stream = pyte.ByteStream(screen)
     line = " ".join(command)
     for end in (0, len(line) // 2, len(line)):
@@ -150,7 +150,7 @@ def play(film: Film, screen: pyte.Screen, command: Sequence[str], folder: Path, 
         if ready:
             try:
                 stream.feed(os.read(ours, 65536))
-            except OSError:  # the other end is closed
+            except OSError:  # the process has closed its end
                 break
         elif running.poll() is not None:
             break
@@ -177,7 +177,7 @@ def scroll_to(browser: Any, name: str, above: int = 14) -> None:
 
 
 def lasso(film: Film, words: str) -> None:
-    """Draw around the rows of cluster 1, slowly enough to be seen."""
+    """Lasso the rows of cluster 1, slowly enough to be seen."""
     browser = film.browser
     browser.find_element(By.ID, "tool-lasso").click()
     box = browser.find_element(By.ID, "canvas-box")

@@ -1,7 +1,7 @@
 """A million rows: six clusters on a curved surface in ten features.
 
-Six round clouds lie in a plane; ten waves of random directions bend the plane into ten features,
-and noise is added. Straight lines cannot separate the clusters there.
+Six spherical Gaussians in a plane are mapped to ten features by sine waves of random directions,
+and noise is added. The clusters are then not linearly separable.
 """
 
 import argparse
@@ -19,7 +19,7 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 
 def make_rows(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of ten features and the cloud that each was drawn from."""
+    """Return rows of ten features and the Gaussian that each was drawn from."""
     rng = np.random.default_rng(0)
     centers = np.array([[0, 0], [4, 0], [2, 3.5], [-2, 3.5], [-4, 0], [0, -3.5]])
     cloud = rng.integers(6, size=n_rows)
@@ -36,7 +36,7 @@ def main(n_rows: int = 1_000_000) -> Figure:
     agreement = adjusted_rand_score(cloud, model.labels_)
     print(f"{n_rows:,} rows in {seconds:.0f} s; agreement with the clouds {agreement:.3f}")
 
-    # Dots would hide each other: every hexagon is as dark as it has rows.
+    # Overplotting would hide points: the shade of a hexagon is its number of rows, on a log scale.
     figure, axes = plt.subplots(figsize=(7, 5.5), layout="constrained")
     x, y = model.view_.T
     extent = (x.min(), x.max(), y.min(), y.max())

@@ -273,7 +273,7 @@ def fit_time() -> str:
             seconds, target = found[programs]["seconds"], found[programs]["target"]
             cells.append(f"{seconds} ({target})" if target else seconds)
         rows.append(cells)
-    return table(("", "from nothing, s", "with kept programs, s"), rows)
+    return table(("", "empty cache, s", "cached programs, s"), rows)
 
 
 def processes() -> str:

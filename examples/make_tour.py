@@ -266,7 +266,7 @@ def main() -> None:
             "--out",
             "run",
         ]
-        play(film, screen, fit, shown, "One command. It says what becomes of every column.")
+        play(film, screen, fit, shown, "One command. It says how every column is encoded.")
         film.durations[-1] = 6000
         walk_through(film, shown / "run" / "report.html")
         browser.quit()

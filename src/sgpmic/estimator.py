@@ -384,7 +384,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         if issparse(Y):
             if group is not None and group.n_processes > 1:
                 raise ValueError(
-                    "Several processes cannot share a sparse matrix: give each an array."
+                    "Several processes cannot share a sparse matrix: give each a dense array."
                 )
             reduction = fit_reduction(Y, check_random_state(self.random_state))
             Y = dense_rows(Y, reduction)

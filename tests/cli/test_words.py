@@ -192,7 +192,7 @@ def test_why_a_start_was_kept() -> None:
     tie = explain_choice(
         [start("pca", -1.0, 0.9, kept=True), start("isomap", -2, 0.9)], "consensus"
     )
-    assert "the first of a tie" in tie
+    assert "in a tie, the first" in tie
     lost = explain_choice([start("pca", -1.0, 0.2, kept=True), first], "consensus")
     assert "of those in which every cluster has rows" in lost
     by_bound = explain_choice([start("pca", -1.0, 0.2, kept=True), first], "bound")
@@ -260,6 +260,6 @@ def test_a_fit_says_what_it_does_and_what_was_wrong_with_it() -> None:
     assert heard[at + 1].startswith("first round")
     assert heard[-1] == "last E-step"
     (said,) = [one.message for one in warned if one.category is DimensionsWarning]
-    assert str(said).startswith("4 latent dimensions are more than the table's 3 features")
+    assert str(said).startswith("4 latent dimensions are more than the table has features (3)")
     assert str(said).endswith("Use fewer, or let the data decide (n_components='auto').")
     assert in_options(said).endswith("Use fewer, or let the data decide (--dimensions auto).")

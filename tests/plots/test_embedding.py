@@ -274,7 +274,7 @@ def test_a_display_can_be_drawn_again_in_other_colors(model: SGPMIC) -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"color_by": "age"}, "give the table that has it"),
+        ({"color_by": "age"}, "pass the table as X"),
         ({"color_by": "age", "X": pd.DataFrame({"b": [0] * 60})}, "not a column of X, which has b"),
         ({"color_by": "age", "X": [[1.0]] * 60}, "not a column of X, which has tells"),
         ({"color_by": [1, 2]}, r"shape \(2,\), but there are 60 rows"),

@@ -422,7 +422,7 @@ def test_columns_with_two_parts_to_play(tmp_path: Path) -> None:
     assert about(id_column="a", columns=["a", "b"]) == both.format("feature and as id")
     assert about(label_column="a", columns=["b", "a"]) == both.format("feature and as label")
     assert about(columns=["b", "b"]) == "t.csv: column 'b' is given twice; name it once"
-    with pytest.raises(TableError, match="column 'a' is given as feature and as dropped"):
+    with pytest.raises(TableError, match="column 'a' is given as both feature and dropped"):
         open_table(tmp_path / "t.csv").choose_features(["b", "a"], None, None, drop=["a"])
 
 

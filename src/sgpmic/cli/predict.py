@@ -35,7 +35,7 @@ def predict(
     ] = None,
     id_column: Annotated[
         str | None,
-        Option("--id", metavar="COLUMN", help="Column that names the rows; as in fit by default."),
+        Option("--id", metavar="COLUMN", help="Column with row names; as in fit by default."),
     ] = None,
     device: opt.Device = "auto",
     force: opt.Force = False,

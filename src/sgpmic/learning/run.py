@@ -286,8 +286,8 @@ def advice(
     # Two dimensions for one feature are the default, and can be plotted.
     if n_components > max(n_seen, 2):
         why = (
-            f"{n_components} latent dimensions are more than the table's {n_seen} features: "
-            "the others hold nothing but noise. Use fewer, or let the data decide"
+            f"{n_components} latent dimensions are more than the table has features ({n_seen}): "
+            "the extra ones hold nothing but noise. Use fewer, or let the data decide"
         )
         yield exceptions.DimensionsWarning, exceptions.Advice(why, "n_components='auto'")
     tendency = result.structure.tendency

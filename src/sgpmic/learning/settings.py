@@ -155,7 +155,7 @@ class Settings:
                 check(name, value, constraint)
             elif value != DEPRECATED:
                 warnings.warn(
-                    f"{name} has no effect any more and will be removed: {constraint}.",
+                    f"{name} no longer has any effect and will be removed: {constraint}.",
                     FutureWarning,
                     stacklevel=3,  # past __init__
                 )

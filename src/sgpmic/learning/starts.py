@@ -470,7 +470,7 @@ def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
         f"Rand index {agreement[kept]:.2f})"
     )
     if not among and sum(abs(each - agreement[kept]) <= 1e-9 for each in agreement) > 1:
-        sentence += "; the first of a tie is kept"
+        sentence += "; in a tie, the first is kept"
     if bounds[kept] < max(bounds):
         better = bounds.index(max(bounds)) + 1
         sentence += (

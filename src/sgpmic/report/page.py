@@ -42,7 +42,7 @@ from sgpmic.tables.columns import kind_words
 _DOUBTFUL, _DOUBTFUL_FEATURES, _TYPICAL = 15, 6, 3
 
 # Prefixes of warnings that require no action.
-_REMARKS = ("The neighbor graph", "A cluster ended", "The report shows")
+_REMARKS = ("The neighbor graph", "The start was made", "A cluster ended", "The report shows")
 
 #: Size of a chart and edges of its axes; the left edge depends on the tick labels.
 FRAME: dict[str, Any] = {"width": 460, "height": 250, "right": 434, "top": 14, "bottom": 208}

@@ -174,7 +174,7 @@ class Checkpoint:
         if others:
             raise ModelFileError(
                 f"{self.path} is the checkpoint of a fit with different {' and '.join(others)}; "
-                "delete it to start over, or resume with the original."
+                "delete it to start over, or resume with the original ones."
             )
         seeds, n_fits = header["seeds"], len(header["outcomes"])
         if len(seeds) != n_starts or not 0 < n_fits <= n_starts:

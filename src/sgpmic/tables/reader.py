@@ -253,7 +253,7 @@ class TableReader(Source):
         unused = {name for _, name in roles}
         self.require([*columns, *drop, *(name for role, name in roles if role != "dropped")])
         wrong = [
-            f"{quote(name)} is given as feature and as {role}; choose one"
+            f"{quote(name)} is given as both feature and {role}; choose one"
             for role, name in roles
             if name in columns
         ]

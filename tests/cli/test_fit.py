@@ -261,7 +261,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "nothing is left to do" in said(done)
     words = refused(sgpmic("fit", table, "-k", 4, "--out", out, "--resume"))
-    assert "other settings (--clusters 3, not 4)" in words
+    assert "different settings (--clusters 3, not 4)" in words
 
 
 def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_checkpoint_of_other_settings_is_not_resumed(
         pytest.skip("it had ended before it was killed")
     done = started("fit", table, *OPTIONS, "--seed", 5, "--out", out, "--resume")
     assert done.returncode == 2
-    assert "other settings" in " ".join(done.stderr.split())
+    assert "different settings" in " ".join(done.stderr.split())
     done = started("fit", table, *OPTIONS, "--out", out, "--resume")
     assert done.returncode == 0, said(done)
     same_results(straight, out)

@@ -130,11 +130,11 @@ def test_without_a_seed_the_seeds_that_were_drawn_are_kept(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("changes", "data", "words"),
     [
-        ({"n_inducing": 11}, 0, "other settings"),
-        ({"random_state": 4}, 0, "other settings"),
-        ({"start__embedding": np.zeros((60, 2))}, 0, "other settings"),
-        ({}, 1, "other data"),
-        ({"tol": 0.5}, 1, "other data and settings"),
+        ({"n_inducing": 11}, 0, "different settings"),
+        ({"random_state": 4}, 0, "different settings"),
+        ({"start__embedding": np.zeros((60, 2))}, 0, "different settings"),
+        ({}, 1, "different data"),
+        ({"tol": 0.5}, 1, "different data and settings"),
     ],
 )
 def test_a_checkpoint_of_another_fit_is_refused(

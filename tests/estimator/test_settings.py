@@ -38,10 +38,10 @@ def test_nested_parameters_are_set_in_new_objects() -> None:
     [(Committee, "committee", "own_fits"), (Computation, "computation", "batch_size")],
 )
 def test_what_has_no_effect_says_so(settings: type[Settings], group: str, name: str) -> None:
-    with pytest.warns(FutureWarning, match=f"{name} has no effect") as told:
+    with pytest.warns(FutureWarning, match=f"{name} no longer has any effect") as told:
         settings(**{name: 1000})
     assert told[0].filename == __file__
-    with pytest.warns(FutureWarning, match=f"{name} has no effect"):
+    with pytest.warns(FutureWarning, match=f"{name} no longer has any effect"):
         SGPMIC().set_params(**{f"{group}__{name}": 1000})
 
 

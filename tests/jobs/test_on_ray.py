@@ -100,7 +100,7 @@ def test_a_killed_worker_is_replaced_and_the_result_is_the_same(
     before = sorted((out / "checkpoint").iterdir())
     same_as_plain(fit_on_ray(SGPMIC().set_params(**(SETTINGS)), table, out, n_workers=2), plain)
     assert sorted((out / "checkpoint").iterdir()) == before
-    with pytest.raises(ValueError, match="with other settings"):
+    with pytest.raises(ValueError, match="with different settings"):
         fit_on_ray(SGPMIC().set_params(**(SETTINGS | {"max_iter": 7})), table, out, n_workers=1)
     assert (out / "process-1" / "labels.npy").exists()
 

@@ -243,7 +243,7 @@ def test_other_data_are_not_resumed_with(broken_off: Path, tmp_path: Path) -> No
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
     other = make_table(tmp_path / "other.npy", n_rows=300)
     model = SGPMIC().set_params(**SETTINGS, computation__checkpoint=checkpoint)
-    with pytest.raises(ModelFileError, match="with other data"):
+    with pytest.raises(ModelFileError, match="with different data"):
         model.fit(jobs.share(np.load(other)))
 
 

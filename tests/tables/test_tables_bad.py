@@ -417,10 +417,10 @@ def test_columns_with_two_parts_to_play(tmp_path: Path) -> None:
     def about(**options) -> str:
         return complaint(tmp_path, "a,b,c\n1,2,3\n", **options)
 
-    both = "t.csv: column 'a' is given as {}; choose one"
-    assert about(id_column="a", label_column="a") == both.format("id and as label")
-    assert about(id_column="a", columns=["a", "b"]) == both.format("feature and as id")
-    assert about(label_column="a", columns=["b", "a"]) == both.format("feature and as label")
+    both = "t.csv: column 'a' is given as both {}; choose one"
+    assert about(id_column="a", label_column="a") == both.format("id and label")
+    assert about(id_column="a", columns=["a", "b"]) == both.format("feature and id")
+    assert about(label_column="a", columns=["b", "a"]) == both.format("feature and label")
     assert about(columns=["b", "b"]) == "t.csv: column 'b' is given twice; name it once"
     with pytest.raises(TableError, match="column 'a' is given as both feature and dropped"):
         open_table(tmp_path / "t.csv").choose_features(["b", "a"], None, None, drop=["a"])

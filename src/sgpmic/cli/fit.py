@@ -166,8 +166,8 @@ def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[s
         if record["settings"].get(name) != value:
             option, before = opt.OPTIONS.get(name, name), record["settings"].get(name)
             raise RunFolderError(
-                f"{folder.path} holds a finished run with other settings ({option} {before}, not "
-                f"{value}); name another folder with --out, or start again with --force."
+                f"{folder.path} holds a finished run with different settings ({option} {before}, "
+                f"not {value}); name another folder with --out, or start again with --force."
             )
     if record["data"]["fingerprint"] != options["fingerprint"]:
         raise RunFolderError(

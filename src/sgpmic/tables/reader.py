@@ -258,7 +258,7 @@ class TableReader(Source):
             if name in columns
         ]
         if id_column is not None and id_column == label_column:
-            wrong.insert(0, f"{quote(id_column)} is given as id and as label; choose one")
+            wrong.insert(0, f"{quote(id_column)} is given as both id and label; choose one")
         twice = (name for i, name in enumerate(columns) if name in columns[:i])
         wrong += [f"{quote(name)} is given twice; name it once" for name in twice]
         if wrong:

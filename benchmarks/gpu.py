@@ -5,7 +5,7 @@ are enough. Every result is printed immediately; ``--out`` also writes them as J
 that fails is reported, and the next one runs.
 
 - ``evaluation``: value and gradient of the bound at N=1,000,000, P=50, M=U/10=10, float64, as the
-  package chooses and in other blocks, parts and tiles; and the other steps of a round of EM.
+  package chooses and in other blocks, parts and tiles; and the other steps of an EM iteration.
 - ``fit``: a whole fit of such a table, the start included, and one of another table with the
   programs of the first; target 8 s.
 - ``per-cluster``: the same with a Gaussian process for each cluster.
@@ -259,27 +259,27 @@ def evaluation() -> None:
 
 
 class Watch:
-    """A callback that times every round, and stops after a limit."""
+    """A callback that times every iteration, and stops after a limit."""
 
     def __init__(self, part: str, limit: float) -> None:
         self.part, self.limit = part, limit
         self.began = self.last = time.perf_counter()
-        self.rounds: list[float] = []
+        self.iterations: list[float] = []
         self.start = math.nan
 
     def __call__(self, progress: Any) -> bool:
-        """Record a round; return whether to stop."""
+        """Record an iteration; return whether to stop."""
         now = time.perf_counter()
-        if not self.rounds:
+        if not self.iterations:
             self.start = now - self.began - progress.seconds
             tell(self.part, "start", seconds=self.start)
             self.last = self.began + self.start
-        self.rounds.append(now - self.last)
+        self.iterations.append(now - self.last)
         self.last = now
         tell(
             self.part,
-            f"round {progress.round}",
-            seconds=self.rounds[-1],
+            f"iteration {progress.iteration}",
+            seconds=self.iterations[-1],
             bound=progress.bound,
             change=progress.change,
         )
@@ -311,10 +311,10 @@ def whole_fit(
         "fit",
         seconds=total,
         start=watch.start,
-        first_round=watch.rounds[0],
-        later_round=float(np.mean(watch.rounds[1:])) if len(watch.rounds) > 1 else None,
-        finish=total - watch.start - sum(watch.rounds),
-        rounds=model.n_iter_,
+        first_iteration=watch.iterations[0],
+        later_iteration=float(np.mean(watch.iterations[1:])) if len(watch.iterations) > 1 else None,
+        finish=total - watch.start - sum(watch.iterations),
+        iterations=model.n_iter_,
         evaluations=evaluations,
         e_steps=[int(n) for n in model.history_["e_steps"]],
         converged=model.converged_,
@@ -384,7 +384,7 @@ def iris() -> None:
                 "iris",
                 f"{device}, {which}",
                 seconds=time.perf_counter() - began,
-                rounds=model.n_iter_,
+                iterations=model.n_iter_,
                 bound=model.lower_bound_,
                 agreement=float(adjusted_rand_score(data.target, model.labels_)),
             )

@@ -8,7 +8,7 @@
 - *digits*: scikit-learn's 1797 images of 64 pixels.
 
 *sgpmic* is ``SGPMIC(n_clusters)`` in two dimensions; tables of more than 10 000 rows are learned in
-two rounds, as in the example. *umap* is ``UMAP()`` with its defaults for pictures. It is
+two iterations, as in the example. *umap* is ``UMAP()`` with its defaults for pictures. It is
 not told the number of groups; sgpmic is. Each runs once, with seed 0, in a fresh process on one
 core, compilation included, imports not. Seconds are CPU time.
 

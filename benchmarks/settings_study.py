@@ -103,7 +103,7 @@ def main() -> None:
             continue
         for name in wanted:
             began = time.perf_counter()
-            accuracies, rounds = [], []
+            accuracies, iterations = [], []
             for seed in range(options.seeds):
                 if name == "mixture alone":
                     labels = mixture_alone(dataset, n_components, seed)
@@ -116,10 +116,10 @@ def main() -> None:
                     model.set_params(committee=None, random_state=seed, **(more | changes))
                     model.fit(dataset.Y)
                     labels = model.labels_
-                    rounds.append(model.n_iter_)
+                    iterations.append(model.n_iter_)
                 accuracies.append(scores(dataset.classes, labels)["acc"])
             table[name][label] = float(np.mean(accuracies))
-            line = {"row": label, "setting": name, "acc": accuracies, "rounds": rounds}
+            line = {"row": label, "setting": name, "acc": accuracies, "iterations": iterations}
             print(json.dumps(line | {"seconds": round(time.perf_counter() - began, 1)}), flush=True)
             if options.out:
                 with options.out.open("a") as file:

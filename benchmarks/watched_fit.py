@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-OPTIONS = ("-k", "3", "--inducing", "8", "--rounds", "12", "--no-committee")
+OPTIONS = ("-k", "3", "--inducing", "8", "--max-iter", "12", "--no-committee")
 RESULTS = {"labels.csv", "model.sgpmic", "report.html", "run.json"}
 #: Output of the runtime, C++ and Python that is not ours.
 NOT_OURS = ("Traceback", "[Gloo]", "stack trace", "terminate called", "client.h", "Errno")
@@ -39,7 +39,7 @@ class Fit:
         self.out = out or box / "run"
         job = ("--processes", str(n_processes)) if n_processes > 1 else ()
         self._words = ("fit", str(box.parent / "t.npy"), *OPTIONS, "--out", str(self.out), *job)
-        self._before = {*self.out.glob("checkpoint.sgpmic/round-*")}
+        self._before = {*self.out.glob("checkpoint.sgpmic/iteration-*")}
         self._said = (box / f"said-{time.monotonic_ns()}").open("w+")
         self.process = subprocess.Popen(
             command(*self._words, *words),
@@ -54,12 +54,12 @@ class Fit:
         return self.process.poll() is None
 
     def has_checkpoint(self) -> bool:
-        return any(self.out.glob("checkpoint.sgpmic/round-*"))
+        return any(self.out.glob("checkpoint.sgpmic/iteration-*"))
 
     def has_learned(self) -> bool:
         """Return whether there is a checkpoint that was not there at the start."""
         with suppress(FileNotFoundError):  # a fit that ends removes it
-            return bool({*self.out.glob("checkpoint.sgpmic/round-*")} - self._before)
+            return bool({*self.out.glob("checkpoint.sgpmic/iteration-*")} - self._before)
         return True
 
     def wait_for(self, moment: Callable[[], object]) -> bool:

@@ -189,7 +189,7 @@ def test_kinds_of_blood_cells_are_found_as_well_as_by_leiden(anywhere: Path) -> 
 CONTROLS = (
     *("Box", "Lasso", "Save as CSV", "Color by", "Principal components beside it", "Dimensions"),
     *("Turn", "Save PNG", "Save SVG", "Search", "certainty below 90 %", "Typical", "Committee"),
-    *("Select these in the picture", "Save this page with the names", "Bound over rounds"),
+    *("Select these in the picture", "Save this page with the names", "Bound over iterations"),
     *("Certainty of rows", "Starts", "Learning and certainty", "Most doubtful rows", "The run"),
 )
 

@@ -1,4 +1,4 @@
-"""Loss and accuracy over the rounds of EM on six data sets."""
+"""Loss and accuracy over the EM iterations on six data sets."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from sgpmic import Progress
 from sgpmic._types import Bools, Floats
 
 _DATASETS = ("Iris", "Wine", "Sonar", "WDBC", "Aust", "Segment")
-_ROUNDS = 20
+_ITERATIONS = 20
 
 
 class _Curve(NamedTuple):
     step: Floats  # half-numbers are E-steps, whole numbers M-steps
     loss: Floats
-    accuracy: Floats  # after each round's E-steps
+    accuracy: Floats  # after each iteration's E-steps
     raised: Bools  # where the jitter was raised, which changes the objective
 
 
-def follow(dataset: DataSet, n_rounds: int = _ROUNDS) -> _Curve:
-    """Fit the published model for more rounds than published and record every round."""
+def follow(dataset: DataSet, n_iterations: int = _ITERATIONS) -> _Curve:
+    """Fit the published model for more iterations than published and record every iteration."""
     accuracy: list[float] = []
 
     def watch(progress: Progress) -> None:
         accuracy.append(100.0 * purity(dataset.classes, progress.labels))
 
     problem = problem_of(dataset, dataset.n_components(0.95))
-    history = fit_published(problem, 0, max_iter=n_rounds, em__callbacks=[watch]).history_
+    history = fit_published(problem, 0, max_iter=n_iterations, em__callbacks=[watch]).history_
     loss = -np.stack([history["bound_after_e"], history["bound"]], axis=1).ravel()
     step = 0.5 * np.arange(1, len(loss) + 1, dtype=np.float64)
     jitter = np.repeat(history["jitter"], 2)
@@ -60,7 +60,7 @@ def _draw(data: dict[str, DataSet], records: Sequence[Record]) -> Drawing:
         curve = follow(data[name])
         rises += count_rises(curve)
         axes.plot(curve.step, curve.loss, color="black", linewidth=1.4, label="loss (−bound)")
-        axes.set(xlabel="round of EM", xlim=(0, len(curve.accuracy) + 0.5))
+        axes.set(xlabel="EM iteration", xlim=(0, len(curve.accuracy) + 0.5))
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
         right = axes.twinx()
         right.spines["right"].set_visible(True)

@@ -10,9 +10,9 @@ import numpy as np
 from paper.methods.base import Clustering, Problem, cluster_embedding
 from sgpmic.estimator import SGPMIC
 
-#: Rounds of 20 steps of FGPLVM, as many as of the paper's own model. The paper does not say; of 1,
-#: 2, 5 and 10 rounds, two come nearest to its numbers.
-FGPLVM_ROUNDS = 2
+#: Iterations of 20 steps of FGPLVM, as many as of the paper's own model. The paper does not say; of
+#: 1, 2, 5 and 10 iterations, two come nearest to its numbers.
+FGPLVM_ITERATIONS = 2
 
 
 def fit_published(problem: Problem, seed: int | np.random.RandomState, **changes: Any) -> SGPMIC:
@@ -42,7 +42,7 @@ def run_fgplvm(problem: Problem, seed: int) -> Clustering:
     """
     rng = np.random.RandomState(seed)
     alone = Problem(problem.Y, 1, problem.n_components, problem.n_inducing)
-    model = fit_published(alone, rng, covariance_type="unit", max_iter=FGPLVM_ROUNDS)
+    model = fit_published(alone, rng, covariance_type="unit", max_iter=FGPLVM_ITERATIONS)
     found = cluster_embedding(model.embedding_, problem.n_clusters, rng)
     return found._replace(bound=model.lower_bound_)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Self
 
@@ -16,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._input_rows import read_rows, words_of_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic.exceptions import warn_renamed
 from sgpmic.learning.gaps import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
 from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
@@ -185,11 +185,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def unusual(self, X: ArrayLike) -> Bools:
         """Deprecated alias of :meth:`is_outlier`, to be removed in the next release."""
-        warnings.warn(
-            "SGPMIC.unusual is now is_outlier; the old name will be removed in the next release.",
-            FutureWarning,
-            stacklevel=2,
-        )
+        warn_renamed("SGPMIC.unusual", "is_outlier")
         return self.is_outlier(X)
 
     @property

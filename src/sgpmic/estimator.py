@@ -20,7 +20,7 @@ from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import release_programs
-from sgpmic.exceptions import EmptyRowWarning
+from sgpmic.exceptions import EmptyRowWarning, warn_renamed
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction, view_axes
@@ -120,7 +120,7 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
         of the conjugate prior (0 without one); with ``latent='variational'``, the variational
         bound.
     history_ : dict of str to list
-        One entry per iteration of every start: 'start', 'round', 'bound_after_e', 'bound', ...
+        One entry per iteration of every start: 'start', 'iteration', 'bound_after_e', 'bound', ...
     starts_ : list of dict
         For each start: its kind, bound, agreement with the others, number of iterations, labels,
         and whether it was selected.
@@ -502,11 +502,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             """Return a renamed attribute by its old name."""
             if name not in _RENAMED:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            warnings.warn(
-                f"{name} is now called {_RENAMED[name]}; the old name will be removed.",
-                FutureWarning,
-                stacklevel=2,
-            )
+            warn_renamed(name, _RENAMED[name])
             return getattr(self, _RENAMED[name])
 
     def __sklearn_tags__(self) -> Tags:

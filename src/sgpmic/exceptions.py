@@ -104,6 +104,15 @@ class StartWarning(SGPMICWarning):
     """There is something unusual about the initialization."""
 
 
+def warn_renamed(old: str, new: str) -> None:
+    """Warn the caller's caller that a public name has changed; the old one still works."""
+    warnings.warn(
+        f"{old} is now called {new}; the old name will be removed in the next release.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
 @contextmanager
 def collected_warnings() -> Iterator[list[warnings.WarningMessage]]:
     """Collect warnings about the data instead of showing them; suppress all others.

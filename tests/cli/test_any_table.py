@@ -24,7 +24,7 @@ N = 24
 
 
 def fit(path: Path, out: Path, *options: object) -> Any:
-    return here("fit", path, "-k", 2, "--rounds", 1, "--inducing", 10, "--out", out, *options)
+    return here("fit", path, "-k", 2, "--max-iter", 1, "--inducing", 10, "--out", out, *options)
 
 
 def mixed_frame() -> pd.DataFrame:

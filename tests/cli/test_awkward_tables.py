@@ -192,7 +192,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, D
         else:
             table.write(path, {"height": list(map(float, HEIGHT))} | table.columns)
         run = folder / f"run{number}"
-        words = ("fit", path, "-k", 2, "--rounds", 1, "--inducing", 10, "--out", run)
+        words = ("fit", path, "-k", 2, "--max-iter", 1, "--inducing", 10, "--out", run)
         fitted = sgpmic(*words, *table.options)
         found[name] = (run, fitted, sgpmic("predict", run, path, "--out", run / "new.csv"))
     return found
@@ -253,7 +253,7 @@ def test_two_processes_use_what_the_first_one_found(tmp_path: Path) -> None:
         "color": [["red", "green"][g] for g in GROUP],
     }
     write_parquet(tmp_path / "t.parquet", columns)
-    words = ("fit", tmp_path / "t.parquet", "-k", 2, "--rounds", 1, "--inducing", 10)
+    words = ("fit", tmp_path / "t.parquet", "-k", 2, "--max-iter", 1, "--inducing", 10)
     done = started(*words, "--id", "name", "--processes", 2, "--out", tmp_path / "two")
     assert done.returncode == 0, said(done)
     alone = here(*words, "--id", "name", "--out", tmp_path / "one")

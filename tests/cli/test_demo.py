@@ -14,7 +14,7 @@ from sgpmic import SGPMIC, __version__
 def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     done = started("demo", "--out", tmp_path / "out")
     assert done.returncode == 0, said(done)
-    for words in ("rounds", "mean certainty", "Agreement with species", "report.html"):
+    for words in ("iterations", "mean certainty", "Agreement with species", "report.html"):
         assert words in said(done)
     rows = read_csv(tmp_path / "out" / "run" / "labels.csv")
     assert len(rows) == 150

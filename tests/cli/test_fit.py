@@ -27,7 +27,7 @@ from tests.cli.helpers import (
 from sgpmic import SGPMIC
 from sgpmic.cli.dry_run import expected_seconds
 
-QUICK = ("-k", 3, "--rounds", 2, "--inducing", 10)
+QUICK = ("-k", 3, "--max-iter", 2, "--inducing", 10)
 
 
 def text(rows: np.ndarray, delimiter: str) -> str:
@@ -139,6 +139,15 @@ def test_batches_have_no_effect_and_the_command_says_so(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "--batch no longer has any effect" in " ".join(done.output.split())
     assert "--batch" not in here("fit", "--help").output
+
+
+def test_the_former_name_of_max_iter(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", values())
+    options = ("-k", 3, "--inducing", 10, "--rounds", 1, "--out", tmp_path / "run")
+    done = here("fit", tmp_path / "t.npy", *options)
+    assert done.exit_code == 0, done.output
+    assert "--rounds is now --max-iter" in " ".join(done.output.split())
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["result"]["iterations"] == 1
 
 
 def test_empty_rows_are_set_aside(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from sgpmic import SGPMIC
 
 pytestmark = pytest.mark.slow
 
-OPTIONS = ("-k", 3, "--inducing", 10, "--rounds", 8, "--starts", 2)
+OPTIONS = ("-k", 3, "--inducing", 10, "--max-iter", 8, "--starts", 2)
 
 
 def start(table: Path, out: Path, *more: str) -> subprocess.Popen[str]:
@@ -61,13 +61,13 @@ def same_results(first: Path, second: Path) -> None:
 
 #: What a folder shows when its run is stopped, in the order of a run: a file, and how often it has
 #: been written by then. What is being written begins with a point. There is a checkpoint from the
-#: first round on, one more in every round of both starts, and its folder goes last.
+#: first iteration on, one more in every iteration of both starts, and its folder goes last.
 MOMENTS = (
     ("", 1),  # the folder itself: nothing is learned yet
-    ("checkpoint.sgpmic/.round-*", 1),  # in the middle of the first checkpoint
-    ("checkpoint.sgpmic/round-*", 1),  # in the second round
-    ("checkpoint.sgpmic/.round-*", 3),  # in the middle of a later one
-    ("checkpoint.sgpmic/round-*", 4),  # near the end of the first start, or in the second
+    ("checkpoint.sgpmic/.iteration-*", 1),  # in the middle of the first checkpoint
+    ("checkpoint.sgpmic/iteration-*", 1),  # in the second iteration
+    ("checkpoint.sgpmic/.iteration-*", 3),  # in the middle of a later one
+    ("checkpoint.sgpmic/iteration-*", 4),  # near the end of the first start, or in the second
     (".new/labels.csv", 1),  # all is learned, the first result is written
     (".new/model.sgpmic", 1),  # labels are there already
     (".new/.report.html.*", 1),  # only the report and the record are missing
@@ -88,7 +88,7 @@ def versions(out: Path, name: str) -> set[tuple[str, int, int]]:
 
 
 def has_checkpoint(out: Path) -> bool:
-    return any(out.glob("checkpoint.sgpmic/round-*"))
+    return any(out.glob("checkpoint.sgpmic/iteration-*"))
 
 
 def wait_for(process: subprocess.Popen[str], out: Path, name: str, times: int) -> bool:
@@ -149,7 +149,7 @@ def test_polite_stops_say_how_to_resume(straight: Path, table: Path, tmp_path: P
     out, more = tmp_path / "run", ()
     for number in (signal.SIGINT, signal.SIGTERM):
         process = start(table, out, *more)
-        assert wait_for(process, out, "checkpoint.sgpmic/round-*", 1)
+        assert wait_for(process, out, "checkpoint.sgpmic/iteration-*", 1)
         process.send_signal(number)
         _, words = process.communicate(timeout=60)
         if process.returncode == 0:
@@ -172,7 +172,7 @@ def test_a_checkpoint_of_other_settings_is_not_resumed(
     """After a real kill, which then is resumed with the right ones."""
     out = tmp_path / "run"
     process = start(table, out)
-    assert wait_for(process, out, "checkpoint.sgpmic/round-*", 1)
+    assert wait_for(process, out, "checkpoint.sgpmic/iteration-*", 1)
     process.kill()
     process.communicate()
     if (out / "run.json").exists():

@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fitted")
     table = write_csv(folder / "t.csv", values(), name=[f"n{i}" for i in range(60)])
     done = sgpmic(
-        *("fit", table, "-k", 3, "--rounds", 2, "--inducing", 10, "--id", "name"),
+        *("fit", table, "-k", 3, "--max-iter", 2, "--inducing", 10, "--id", "name"),
         *("--scale", "each", "--out", folder / "run"),
     )
     assert done.returncode == 0, said(done)
@@ -195,7 +195,7 @@ def test_the_report_can_be_made_again(run: Path, tmp_path: Path) -> None:
 
 def test_info_names_what_matters(run: Path) -> None:
     words = said(sgpmic("info", run))
-    for fact in ("60", "shared, 10 inducing points", "RBF", "after 2 rounds"):
+    for fact in ("60", "shared, 10 inducing points", "RBF", "after 2 iterations"):
         assert fact in words
     assert (
         said(sgpmic("info", run / "model.sgpmic")).split("rows fitted")[1]

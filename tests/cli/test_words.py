@@ -120,7 +120,7 @@ def test_the_sentences_are_found() -> None:
 def test_parameters_become_options_that_set_them() -> None:
     assert set(OPTIONS.values()) <= all_options()
     cases: dict[Exception | Warning | str, str] = {
-        UserWarning(Advice("Allow more", "max_iter", "tol")): "Allow more (--rounds).",
+        UserWarning(Advice("Allow more", "max_iter", "tol")): "Allow more (--max-iter).",
         ValueError(
             Advice("Be", "n_clusters='auto'", "scale=1")
         ): "Be (--clusters auto, --scale 1).",
@@ -204,8 +204,8 @@ def progress(number: int, n_starts: int = 1) -> Progress:
     return Progress(
         start=n_starts - 1,
         n_starts=n_starts,
-        round=number,
-        max_rounds=20,
+        iteration=number,
+        max_iter=20,
         bound=-123456789.123,
         change=float("inf") if number == 1 else 1.5e-3,
         cluster_sizes=np.full(30, 12345.0),
@@ -222,11 +222,11 @@ def test_the_progress_line_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> 
     steps: list[tuple[Any, Any, str]] = [
         (shown.announce, "committee: SGPMIC, ISOMAP start and votes", "committee: SGPMIC"),
         (shown.announce, "start: isomap and votes", "start: isomap"),
-        (shown.announce, "first round (compiling may take a while)", "first round"),
-        (shown.show, progress(1, 10), "round 1/20"),
-        (shown.show, progress(3, 10), "round 3/20"),
+        (shown.announce, "first iteration (compiling may take a while)", "first iteration"),
+        (shown.show, progress(1, 10), "iteration 1/20"),
+        (shown.show, progress(3, 10), "iteration 3/20"),
         (shown.announce, "start: pca and gmm", "start: pca and gmm"),
-        (shown.finish, "12 rounds, bound -123456789.12", "done: 12 rounds"),
+        (shown.finish, "12 iterations, bound -123456789.12", "done: 12 iterations"),
     ]
     for tell, what, words in steps:
         tell(what)
@@ -239,11 +239,11 @@ def test_the_progress_line_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_does_not_fit_is_left_out_from_the_end() -> None:
-    parts = ["round 3/20", "bound -1", "", "change 1e-3"]
-    assert fitting(parts, 80) == "round 3/20, bound -1, change 1e-3"
-    assert fitting(parts, 20) == "round 3/20, bound -1"
-    assert fitting(parts, 12) == "round 3/20"
-    assert fitting(parts, 5) == "roun…"
+    parts = ["iteration 3/20", "bound -1", "", "change 1e-3"]
+    assert fitting(parts, 80) == "iteration 3/20, bound -1, change 1e-3"
+    assert fitting(parts, 24) == "iteration 3/20, bound -1"
+    assert fitting(parts, 14) == "iteration 3/20"
+    assert fitting(parts, 5) == "iter…"
 
 
 def test_a_fit_says_what_it_does_and_what_was_wrong_with_it() -> None:
@@ -257,7 +257,7 @@ def test_a_fit_says_what_it_does_and_what_was_wrong_with_it() -> None:
     assert heard[0] == "testing for clusters"
     assert heard[1] == "committee: k-means"
     at = heard.index("start: isomap and votes")
-    assert heard[at + 1].startswith("first round")
+    assert heard[at + 1].startswith("first iteration")
     assert heard[-1] == "last E-step"
     (said,) = [one.message for one in warned if one.category is DimensionsWarning]
     assert str(said).startswith("4 latent dimensions are more than the table has features (3)")

@@ -33,7 +33,7 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 def stop_at(start: int, number: int) -> Callable[[Progress], None]:
     def callback(progress: Progress) -> None:
-        if (progress.start, progress.round) == (start, number):
+        if (progress.start, progress.iteration) == (start, number):
             raise Interrupted
 
     return callback
@@ -74,10 +74,10 @@ def test_an_interrupted_fit_ends_the_same(
         )
     seen: list[tuple[int, int]] = []
     again = SGPMIC().set_params(
-        **settings(em__callbacks=[lambda p: seen.append((p.start, p.round))], **place)
+        **settings(em__callbacks=[lambda p: seen.append((p.start, p.iteration))], **place)
     )
     same(straight, again.fit(blobs()))
-    # The round that was interrupted was not kept, and with every=3 some before it were not.
+    # The iteration that was interrupted was not kept, and with every=3 some before it were not.
     kept = 4 * start + (number - 1) // every * every
     assert len(seen) == 8 - kept
     same(straight, again.fit(blobs()))
@@ -98,7 +98,7 @@ def test_from_a_processor_to_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     seen: list[int] = []
     moved = (
         SGPMIC()
-        .set_params(**settings(em__callbacks=[lambda p: seen.append(p.round)], **place))
+        .set_params(**settings(em__callbacks=[lambda p: seen.append(p.iteration)], **place))
         .fit(blobs())
     )
     assert seen == [3, 4]

@@ -389,6 +389,28 @@ def test_the_former_name_of_the_scaler(fitted: SGPMIC) -> None:
         assert "units_" not in dir(fitted)
 
 
+def test_the_former_names_of_iterations(
+    table: Floats, quick_fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Progress] = []
+    model = quick_fit(table, em__callbacks=[seen.append], max_iter=2, tol=0.0)
+    with pytest.warns(FutureWarning, match=r"history_\['iteration'\]"):
+        assert model.history_["round"] == model.history_["iteration"] == [1, 2]
+    with pytest.warns(FutureWarning, match="iteration"):
+        assert [getattr(p, "round") for p in seen] == [1, 2]  # noqa: B009
+    with pytest.warns(FutureWarning, match="max_iter"):
+        assert getattr(seen[0], "max_rounds") == 2  # noqa: B009
+    assert not hasattr(seen[0], "no_such_name")
+    with pytest.raises(KeyError, match="no such name"):
+        model.history_["no such name"]
+    # A model file of an earlier version has them too.
+    names = {"iteration": "round"}
+    old = {names.get(name, name): values for name, values in model.history_.items()}
+    monkeypatch.setattr(model, "history_", old)
+    model.save(tmp_path / "old.sgpmic")
+    assert SGPMIC.load(tmp_path / "old.sgpmic").history_["iteration"] == [1, 2]
+
+
 def test_units_change_nothing(table: Floats, quick_fit: Fit, fitted: SGPMIC) -> None:
     # Powers of two, which float64 multiplies exactly.
     for factor in (2.0**20, 2.0**-20):
@@ -436,14 +458,14 @@ def test_callbacks_are_told_and_can_stop(table: Floats, quick_fit: Fit) -> None:
 
     def stop_at_two(progress: Progress) -> bool:
         seen.append(progress)
-        return progress.round == 2
+        return progress.iteration == 2
 
     # NumPy's truth values count as well.
-    quick_fit(table, em__callbacks=[lambda p: np.bool_(p.round == 1), seen.append], tol=0.0)
-    assert [p.round for p in seen] == [1]
+    quick_fit(table, em__callbacks=[lambda p: np.bool_(p.iteration == 1), seen.append], tol=0.0)
+    assert [p.iteration for p in seen] == [1]
     seen.clear()
     model = quick_fit(table, em__callbacks=[stop_at_two], tol=0.0)
-    assert [p.round for p in seen] == [1, 2]
+    assert [p.iteration for p in seen] == [1, 2]
     assert model.n_iter_ == 2
     assert seen[-1].bound == model.lower_bound_
     assert seen[-1].cluster_sizes.sum() == pytest.approx(60.0)
@@ -455,7 +477,7 @@ def test_verbose_prints_a_line_a_round(
     quick_fit(table, verbose=1, tol=0.0)
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) == 3
-    assert "round 3/3" in lines[-1]
+    assert "iteration 3/3" in lines[-1]
 
 
 @pytest.mark.parametrize("method", ["isomap", "pca", "ppca", "spectral", "random"])

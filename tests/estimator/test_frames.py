@@ -137,7 +137,7 @@ def test_summary(mixed: SGPMIC, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def interrupt(progress: Progress) -> None:
-    if progress.start == 1 or (progress.n_starts == 1 and progress.round == 2):
+    if progress.start == 1 or (progress.n_starts == 1 and progress.iteration == 2):
         raise KeyboardInterrupt
 
 
@@ -150,10 +150,10 @@ def test_an_interrupted_fit_keeps_finished_rounds(
     )
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model.fit(table)
-    rounds = 2 if n_init == 1 else model.starts_[0]["n_iter"]
+    iterations = 2 if n_init == 1 else model.starts_[0]["n_iter"]
     if n_init == 1:
-        same = quick_fit(table, tol=0.0, max_iter=rounds)
-        assert model.n_iter_ == rounds
+        same = quick_fit(table, tol=0.0, max_iter=iterations)
+        assert model.n_iter_ == iterations
         assert not model.converged_
         np.testing.assert_array_equal(model.memberships_, same.memberships_)
     else:

@@ -101,7 +101,7 @@ print(counts.get("/jax/compilation_cache/cache_hits", 0),
 def run(cache: str) -> tuple[int, int, int, str]:
     """Fit in a process of its own.
 
-    Return programs found, programs compiled, how often a round was traced, and the bound.
+    Return programs found, programs compiled, how often an iteration was traced, and the bound.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMP")}
     done = subprocess.run(

@@ -54,7 +54,7 @@ def test_interrupted_in_the_further_start(tmp_path: Path) -> None:
         pass
 
     def interrupt(progress: Progress) -> None:
-        if (progress.start, progress.round) == (1, 2):
+        if (progress.start, progress.iteration) == (1, 2):
             raise Interrupted
 
     def fit(**others: Any) -> SGPMIC:
@@ -67,7 +67,7 @@ def test_interrupted_in_the_further_start(tmp_path: Path) -> None:
     with pytest.raises(Interrupted):
         fit(computation__checkpoint=place, em__callbacks=[interrupt])
     seen: list[tuple[int, int, int]] = []
-    told = [lambda p: seen.append((p.start, p.n_starts, p.round))]
+    told = [lambda p: seen.append((p.start, p.n_starts, p.iteration))]
     again = fit(computation__checkpoint=place, em__callbacks=told)
     assert seen == [(1, 2, 2)]
     np.testing.assert_array_equal(again.memberships_, expected.memberships_)

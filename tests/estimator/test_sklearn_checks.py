@@ -15,7 +15,7 @@ FAILING = dict.fromkeys(
 )
 
 
-# Few rounds and inducing points, tables padded to few shapes: the checks are
+# Few iterations and inducing points, tables padded to few shapes: the checks are
 # about conventions.
 @parametrize_with_checks(
     [SGPMIC(n_clusters=3, max_iter=2, n_inducing=10, em=EM(m_steps=3))],

@@ -95,7 +95,7 @@ def test_it_resumes_from_a_checkpoint_and_from_itself(
         pass
 
     def stop(progress: Any) -> None:
-        if progress.round == 2:
+        if progress.iteration == 2:
             raise Interrupted
 
     kept = {"computation__checkpoint": tmp_path / "c"}

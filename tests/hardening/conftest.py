@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.helpers import here, values, write_csv
 
-QUICK = ("-k", 3, "--rounds", 2, "--inducing", 10)
+QUICK = ("-k", 3, "--max-iter", 2, "--inducing", 10)
 
 
 def record(table: str) -> dict[str, Any]:

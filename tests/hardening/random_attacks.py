@@ -29,16 +29,16 @@ def prepare(folder: Path) -> Path:
     done = here("fit", table, *QUICK, "--out", folder / "run")
     assert done.exit_code == 0, done.output
     half = folder / "half"
-    words = ("fit", table, "-k", 3, "--inducing", 10, "--rounds", 40, "--out", half)
+    words = ("fit", table, "-k", 3, "--inducing", 10, "--max-iter", 40, "--out", half)
     running = subprocess.Popen(
         command(*words), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     end = time.monotonic() + 120
-    while not list(half.glob("checkpoint.sgpmic/round-*")) and time.monotonic() < end:
+    while not list(half.glob("checkpoint.sgpmic/iteration-*")) and time.monotonic() < end:
         time.sleep(0.01)
     running.kill()
     running.wait()
-    assert list(half.glob("checkpoint.sgpmic/round-*")), "no checkpoint was written in time"
+    assert list(half.glob("checkpoint.sgpmic/iteration-*")), "no checkpoint was written in time"
     return folder
 
 
@@ -148,7 +148,7 @@ def attack_checkpoint(box: Path, rng: Rng) -> tuple[object, ...]:
         path.unlink()
     else:
         path.write_bytes(damage(path.read_bytes(), rng))
-    words = ("-k", 3, "--inducing", 10, "--rounds", 40, "--out", box / "half", "--resume")
+    words = ("-k", 3, "--inducing", 10, "--max-iter", 40, "--out", box / "half", "--resume")
     return ("fit", box / "t.csv", *words)
 
 
@@ -176,7 +176,16 @@ def attack_folder(box: Path, rng: Rng) -> tuple[object, ...]:
 
 OPTIONS = (
     *("-k", "-d", "--out", "--columns", "--drop", "--id", "--label", "--number", "--category"),
-    *("--ordered", "--date", "--log", "--scale", "--kernel", "--latent", "--inducing", "--rounds"),
+    *(
+        "--ordered",
+        "--date",
+        "--log",
+        "--scale",
+        "--kernel",
+        "--latent",
+        "--inducing",
+        "--max-iter",
+    ),
     *("--starts", "--seed", "--device", "--table", "--resume", "--force", "--nothing"),
 )
 WORDS = (

@@ -49,8 +49,8 @@ def test_a_fit_that_is_refused_costs_nothing(
 def test_a_fit_that_is_refused_leaves_the_checkpoint_of_an_unfinished_run(
     run: Path, tmp_path: Path
 ) -> None:
-    (run / "checkpoint.sgpmic" / "round-000001").mkdir(parents=True)
-    (run / "checkpoint.sgpmic" / "round-000001" / "rest.sgpmic").write_text("hours of work")
+    (run / "checkpoint.sgpmic" / "iteration-000001").mkdir(parents=True)
+    (run / "checkpoint.sgpmic" / "iteration-000001" / "rest.sgpmic").write_text("hours of work")
     before = content(run)
     rows = values()
     rows[7, 1] = 1e300
@@ -117,7 +117,7 @@ def test_an_interrupted_replacement_can_be_resumed(run: Path) -> None:
     """A checkpoint beside results is that of a later fit; the results are still answered from."""
     folder = RunFolder(run)
     folder.make_ready(force=True, resume=False)
-    (folder.checkpoint / "round-000001").mkdir(parents=True)
+    (folder.checkpoint / "iteration-000001").mkdir(parents=True)
     folder.leave()
     again = RunFolder(run)
     assert again.is_complete

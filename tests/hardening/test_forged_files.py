@@ -215,10 +215,10 @@ def with_checkpoint(folder: Path, *callbacks: Callable[[Any], None]) -> SGPMIC:
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a checkpoint of a fit that was interrupted in its second round."""
+    """Return a checkpoint of a fit that was interrupted in its second iteration."""
 
     def interrupt(progress: Any) -> None:
-        if progress.round == 2:
+        if progress.iteration == 2:
             raise Interrupted
 
     folder = tmp_path_factory.mktemp("fit") / "checkpoint"
@@ -266,7 +266,9 @@ FORGED_ROWS: dict[str, Callable[[Header, Arrays], None]] = {
 def test_a_forged_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, kind: str) -> None:
     folder = shutil.copytree(checkpoint, tmp_path / "checkpoint")
     change = FORGED_RESTS.get(kind) or FORGED_ROWS[kind]
-    (path,) = folder.glob("round-*/rest.sgpmic" if kind in FORGED_RESTS else "round-*/rows-*")
+    (path,) = folder.glob(
+        "iteration-*/rest.sgpmic" if kind in FORGED_RESTS else "iteration-*/rows-*"
+    )
     forge(path, change)
     with pytest.raises(ModelFileError, match="delete it to start anew") as caught:
         with_checkpoint(folder).fit(values())
@@ -275,7 +277,7 @@ def test_a_forged_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, kind: 
 
 def test_other_files_beside_a_checkpoint_s_do_no_harm(checkpoint: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(checkpoint, tmp_path / "checkpoint")
-    (rows,) = folder.glob("round-*/rows-*")
+    (rows,) = folder.glob("iteration-*/rows-*")
     for name in ("rows-x-y.sgpmic", "rows--1-60.sgpmic", "rows-0-60-1.sgpmic"):
         shutil.copy(rows, rows.with_name(name))
     assert with_checkpoint(folder).fit(values()).n_iter_ == 3

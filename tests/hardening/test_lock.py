@@ -41,7 +41,7 @@ def holder(path: Path) -> subprocess.Popen[str]:
 def test_a_second_program_is_refused_at_once(run: Path, table: Path, command: str) -> None:
     if command == "fit --resume":
         (run / "run.json").unlink()
-        (run / "checkpoint.sgpmic" / "round-000001").mkdir(parents=True)
+        (run / "checkpoint.sgpmic" / "iteration-000001").mkdir(parents=True)
     process = holder(run)
     try:
         if command == "report":

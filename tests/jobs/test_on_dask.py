@@ -116,7 +116,7 @@ def kill_worker(client: Any, address: str, checkpoint: Path, killed: list[int]) 
     """Kill a Dask worker as soon as the fit has a checkpoint."""
     pid = client.run(os.getpid, workers=[address])[address]
     limit = time.monotonic() + 200
-    while not list(checkpoint.glob("round-*")) and time.monotonic() < limit:
+    while not list(checkpoint.glob("iteration-*")) and time.monotonic() < limit:
         time.sleep(0.01)
     os.kill(pid, signal.SIGKILL)
     killed.append(pid)
@@ -124,7 +124,7 @@ def kill_worker(client: Any, address: str, checkpoint: Path, killed: list[int]) 
 
 def test_a_lost_worker_ends_the_fit(table: Path, tmp_path: Path) -> None:
     rows, checkpoint, killed = np.load(table), tmp_path / "checkpoint", []
-    # Enough rounds to be killed in.
+    # Enough iterations to be killed in.
     model = SGPMIC().set_params(
         **(SETTINGS | {"max_iter": 500, "tol": 0.0}), computation__checkpoint=checkpoint
     )

@@ -73,7 +73,7 @@ def parent_of(pid: int) -> int:
 def kill_in_the_middle(out: Path, killed: list[int]) -> None:
     """Kill the second worker as soon as there is a checkpoint."""
     limit = time.monotonic() + 900
-    while not list((out / "checkpoint").glob("round-*")):
+    while not list((out / "checkpoint").glob("iteration-*")):
         if time.monotonic() > limit:
             return
         time.sleep(0.005)

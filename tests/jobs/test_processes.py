@@ -131,7 +131,7 @@ def test_two_devices_of_one_process(table: Path, plain: Found) -> None:
 
 @pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
 def test_nothing_of_a_row_s_size_travels(table: Path, mapping: str) -> None:
-    """In the compiled round, optimizer and all, no array is gathered from the devices."""
+    """In the compiled iteration, optimizer and all, no array is gathered from the devices."""
     shared = jobs.share(np.load(table))
     model = SGPMIC().set_params(
         **(SETTINGS | {"mapping": mapping, "max_iter": 1, "em__optimizer": "scg"})
@@ -187,13 +187,13 @@ def wait_for(path: Path, processes: Processes) -> None:
 
 @pytest.fixture(scope="module")
 def broken_off(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the checkpoint of a job of which one process was killed after two rounds."""
+    """Return the checkpoint of a job of which one process was killed after two iterations."""
     folder = tmp_path_factory.mktemp("killed")
     checkpoint = folder / "checkpoint"
     processes = start(
         table, folder, 2, computation__checkpoint=str(checkpoint), seconds_per_round=0.5
     )
-    wait_for(checkpoint / "round-000002", processes)
+    wait_for(checkpoint / "iteration-000002", processes)
     os.kill(processes[1].pid, signal.SIGKILL)
     began = time.monotonic()
     _, errors = processes[0].communicate(timeout=60)
@@ -209,14 +209,14 @@ def broken_off(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_as_many_resume_to_the_very_same_result(two: Runs) -> None:
     for name, values in two.resumed.items():
         assert np.array_equal(values, two.undisturbed[name]), name
-    # What was broken off was resumed: the newest checkpoint is the last round's.
-    assert [p.name for p in two.checkpoint.iterdir()] == ["round-000004"]
+    # What was broken off was resumed: the newest checkpoint is the last iteration's.
+    assert [p.name for p in two.checkpoint.iterdir()] == ["iteration-000004"]
 
 
 def test_more_resume_to_the_same_labels(two: Runs, three: Runs) -> None:
     assert np.array_equal(three.resumed["labels"], two.undisturbed["labels"])
     np.testing.assert_allclose(three.resumed["bounds"], two.undisturbed["bounds"], rtol=1e-6)
-    assert [p.name for p in three.checkpoint.iterdir()] == ["round-000004"]
+    assert [p.name for p in three.checkpoint.iterdir()] == ["iteration-000004"]
 
 
 def test_one_resumes_to_the_same_labels(
@@ -227,7 +227,7 @@ def test_one_resumes_to_the_same_labels(
     model.fit(np.load(table))
     assert np.array_equal(model.labels_, two.undisturbed["labels"])
     np.testing.assert_allclose(model.history_["bound"], two.undisturbed["bounds"], rtol=1e-6)
-    assert [p.name for p in checkpoint.iterdir()] == ["round-000004"]
+    assert [p.name for p in checkpoint.iterdir()] == ["iteration-000004"]
 
 
 def test_a_stuck_process(table: Path, tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_other_data_are_not_resumed_with(broken_off: Path, tmp_path: Path) -> No
 
 def test_lost_rows_are_noticed(table: Path, broken_off: Path, tmp_path: Path) -> None:
     checkpoint = shutil.copytree(broken_off, tmp_path / "checkpoint")
-    (lost,) = checkpoint.glob("round-000002/rows-0-*.sgpmic")
+    (lost,) = checkpoint.glob("iteration-000002/rows-0-*.sgpmic")
     lost.unlink()
     with pytest.raises(ModelFileError, match="rows are missing"):
         SGPMIC().set_params(**SETTINGS, computation__checkpoint=checkpoint).fit(

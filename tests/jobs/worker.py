@@ -3,8 +3,8 @@
 Each process leaves what it found for its own rows in ``FOLDER/<process>.npz``. Where SETTINGS
 have a ``resume``, a checkpoint, it then resumes from that and leaves what came of it in
 ``FOLDER/<process>-resumed.npz``: a second fit of the same shape has nothing to compile. And where
-they have ``votes``, it fits for one round with a committee, to ``FOLDER/<process>-voted.npz``, and
-as if the table were too large for a start from all rows, to ``FOLDER/<process>-sampled.npz``.
+they have ``votes``, it fits for one iteration with a committee, to ``FOLDER/<process>-voted.npz``,
+and as if the table were too large for a start from all rows, to ``FOLDER/<process>-sampled.npz``.
 """
 
 from __future__ import annotations

@@ -92,14 +92,14 @@ def test_a_checkpoint_keeps_the_users_order(gaps: bool, tmp_path: Path) -> None:
     Y = load_wine().data
     if gaps:  # so many that missing cells have posteriors
         Y = np.column_stack([with_gaps(), with_gaps()])
-    rounds: list[int] = []
+    iterations: list[int] = []
     model = SGPMIC(3, n_inducing=10, random_state=0)
     model.set_params(max_iter=4, tol=0.0)
     straight = clone(model).fit(Y)
 
     def stop(progress: Progress) -> None:
-        rounds.append(progress.round)
-        if progress.round == 2 and len(rounds) == 2:
+        iterations.append(progress.iteration)
+        if progress.iteration == 2 and len(iterations) == 2:
             raise KeyboardInterrupt
 
     model.set_params(computation__checkpoint=tmp_path, em__callbacks=[stop])
@@ -111,7 +111,7 @@ def test_a_checkpoint_keeps_the_users_order(gaps: bool, tmp_path: Path) -> None:
         cells = arrays["0.cells"][:, : Y.shape[1]]
         np.testing.assert_array_equal(cells != 0.0, np.isnan(Y))
     model.fit(Y)
-    assert rounds == [1, 2, 2, 3, 4]  # round 2 was not kept yet
+    assert iterations == [1, 2, 2, 3, 4]  # iteration 2 was not kept yet
     np.testing.assert_array_equal(model.embedding_, straight.embedding_)
     np.testing.assert_array_equal(model.labels_, straight.labels_)
 

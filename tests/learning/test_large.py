@@ -75,12 +75,12 @@ class TestLearningFromTheSampleFirst:
     def test_all_rows_begin_at_a_higher_bound(
         self, learned: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        rounds: list[int] = []
+        iterations: list[int] = []
         model = SGPMIC(3, max_iter=2, n_inducing=20, random_state=0)
-        model.set_params(em__callbacks=[lambda progress: rounds.append(progress.round)])
+        model.set_params(em__callbacks=[lambda progress: iterations.append(progress.iteration)])
         Y, _ = groups(600)
         found = model.fit(np.sin(Y)).history_["bound"]
-        assert (learned, rounds) == ([200], [1, 2])
+        assert (learned, iterations) == ([200], [1, 2])
         assert len(model.history_["bound"]) == 2
         monkeypatch.setattr(
             starts.Starts, "_learn", lambda self, Y, X, S, mappings, votes: (X, mappings)

@@ -1,4 +1,4 @@
-"""Rounds of EM: the objective only rises, and it is the one the dense evaluation gives."""
+"""Iterations of EM: the objective only rises, and it is the one the dense evaluation gives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.random_problems import Sizes, our_problem, random_problem
 
 SIZES = Sizes(N=18, P=3, Q=2, M=2, U=4)
 BLOCK = 7  # three blocks of six rows
-ROUNDS = 4
+ITERATIONS = 4
 FLOOR = 0.05
 
 BASE = EMOptions(
@@ -104,7 +104,7 @@ def assert_sound(state: State, info: IterationInfo, chosen: EMOptions) -> None:
     S = np.asarray(state.S)[: SIZES.N]
     np.testing.assert_allclose(S.sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_allclose(info.cluster_sizes, S.sum(axis=0), rtol=1e-12)
-    # The round ends at the closed forms of the X and S it leaves behind.
+    # The iteration ends at the closed forms of the X and S it leaves behind.
     np.testing.assert_allclose(
         state.mixture.means, S.T @ X / S.sum(axis=0)[:, None], rtol=1e-9, atol=1e-12
     )
@@ -132,7 +132,7 @@ def test_no_round_lowers_the_objective(case: str) -> None:
         problem, state = begin(kind, chosen, strength, seed)
         rows = our_problem(problem, BLOCK).rows
         last = first = objective(problem, state)
-        for _ in range(ROUNDS):
+        for _ in range(ITERATIONS):
             state, info = em_iteration(state, rows, chosen)
             reached = objective(problem, state)
             slack = 1e-8 * (1.0 + abs(reached))
@@ -142,12 +142,12 @@ def test_no_round_lowers_the_objective(case: str) -> None:
             assert_sound(state, info, chosen)
             last = reached
         assert last > first + 1.0  # it has learned something
-    # Neither another round nor another start of the same shape compiles anything again.
+    # Neither another iteration nor another start of the same shape compiles anything again.
     assert compilations() == before + 1
 
 
 def test_a_raised_jitter_stays_and_is_the_objective_s() -> None:
-    """What an earlier round had to add to K_uu is added in this one too, from the start."""
+    """What an earlier iteration had to add to K_uu is added in this one too, from the start."""
     raised = 1e-3
     problem, state = begin("rbf", BASE, 0.0, 0)
     rows = our_problem(problem, BLOCK).rows

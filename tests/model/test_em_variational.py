@@ -1,4 +1,4 @@
-"""Rounds of EM on latent points with uncertainty: the bound only rises, and is the dense one."""
+"""EM with uncertain latent points: the bound only rises, and is the dense one."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_five_arcs_with_our_defaults() -> None:
 
 
 def test_the_loss_never_rises() -> None:
-    curve = follow(load("Wine"), n_rounds=6)
+    curve = follow(load("Wine"), n_iterations=6)
     assert len(curve.loss) == 12
     assert len(curve.accuracy) == 6
     assert np.all(np.diff(curve.loss) <= 1e-7 * np.abs(curve.loss[:-1]))

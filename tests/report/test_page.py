@@ -91,7 +91,7 @@ def hostile_content(words: str, **more: object) -> RunContent:
         "given_labels": [words, "other", words] * 4,
         "label_name": words,
         "starts": [start],
-        "history": {"start": [0, 0], "round": [1, 2], "bound": [0.0, 1.0]},
+        "history": {"start": [0, 0], "iteration": [1, 2], "bound": [0.0, 1.0]},
         "settings": {words: words, "number": 3, "flag": True},
         "warnings": [words],
         "times": {words: 1.5},
@@ -258,7 +258,7 @@ class TestPlainWords:
         assert "6 rows with 3 features were grouped into 2 clusters of 4 and 2 rows" in text
         assert "1 more cluster that the model could use has no rows" in text
         assert "probability of 80.0 %; no row is below 60 %" in text
-        assert "The fit converged after 9 rounds." in text
+        assert "The fit converged after 9 iterations." in text
         assert "No row has this as its most probable cluster" in text
 
     def test_warnings_and_unsettled(self):
@@ -266,7 +266,7 @@ class TestPlainWords:
         text = self.text(make_content(starts=starts, warnings=["Mind this.", "And this."]))
         assert "There are 2 warnings" in text
         assert text.count("Mind this.") == 2
-        assert "stopped after 1 round in the selected start, one of 3, before" in text
+        assert "stopped after 1 iteration in the selected start, one of 3, before" in text
 
     def test_remarks_are_not_warnings(self):
         remark = "The neighbor graph has 2 connected components; they were joined."
@@ -353,7 +353,7 @@ class TestPlainWords:
     def test_nothing_but_arrays(self):
         """Files of an old run may hold no history, settings or times."""
         text = self.text(make_content())
-        assert "Bound over rounds" not in text
+        assert "Bound over iterations" not in text
         assert "How to read this" in text
 
     def test_confusion_with_many_labels(self):
@@ -413,7 +413,7 @@ class TestCharts:
     @pytest.mark.parametrize("first", [0, 1], ids=["all starts", "the first start failed"])
     def test_kept_start_is_drawn_last(self, first):
         starts = [first, first, first + 1, first + 1]
-        history = {"start": starts, "round": [1, 2, 1, 2], "bound": [0.0, 1.0, 2.0, np.nan]}
+        history = {"start": starts, "iteration": [1, 2, 1, 2], "bound": [0.0, 1.0, 2.0, np.nan]}
         chart = bound_chart(make_content(history=history, starts=[{"kept": True}, {"kept": False}]))
         assert chart is not None
         drawn = [(line["start"], line["kept"]) for line in chart["lines"]]
@@ -421,7 +421,7 @@ class TestCharts:
         assert len(chart["lines"][0]["points"].split()) == 1
 
     def test_bounds_that_hardly_differ_are_told_apart(self):
-        history = {"start": [0, 0], "round": [1, 2], "bound": [-3544.759432, -3544.759424]}
+        history = {"start": [0, 0], "iteration": [1, 2], "bound": [-3544.759432, -3544.759424]}
         chart = bound_chart(make_content(history=history))
         assert chart is not None
         words = [words for _, words in chart["y_ticks"]]
@@ -429,7 +429,7 @@ class TestCharts:
 
     def test_a_first_round_far_below_is_cut(self):
         bounds = [-1e6, 10.0, 11.0, 12.0]
-        history = {"start": [0] * 4, "round": [1, 2, 3, 4], "bound": bounds}
+        history = {"start": [0] * 4, "iteration": [1, 2, 3, 4], "bound": bounds}
         chart = bound_chart(make_content(history=history))
         assert chart is not None
         assert chart["cut"]

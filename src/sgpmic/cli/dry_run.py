@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _PRODUCT, _CALLS = ("Y @ Y", 0.0138), ("for row in Y: row + 1.0; row.sum()", 0.0020)
 #: Seconds to compile all programs if none are cached.
 _COMPILING = 14.0
-#: Typical rounds to convergence; the first takes as long as four others.
-_USUAL_ROUNDS, _FIRST_ROUND = 7, 4
+#: Typical iterations to convergence; the first takes as long as four others.
+_USUAL_ITERATIONS, _FIRST_ITERATION = 7, 4
 #: Maximum sample sizes: test for clusters, number of clusters, neighbor graph of the start, and
 #: densities.
 _TESTED, _COUNTED, _STARTED, _ASSESSED = 1000, 600, 1500, 5000
@@ -55,10 +55,10 @@ def expected_seconds(
     parts["start"] = n_starts * (0.05 + 4e-4 * min(N, _STARTED) + 8e-6 * N)
     parts["densities, descriptions, results"] = 2.0 + 3e-5 * N + 9e-6 * min(N, _ASSESSED) * P
     parts = {part: calls * seconds for part, seconds in parts.items()}
-    n_rounds, a_round = min(model.max_iter, _USUAL_ROUNDS), 2.7e-9 * N * U * (U + P + 100)
-    if model.latent == "variational":  # few such fits converge before the last round
-        n_rounds, a_round = model.max_iter, 5 * a_round
-    return parts | {"rounds": product * n_starts * (n_rounds + _FIRST_ROUND - 1) * a_round}
+    n_iter, each = min(model.max_iter, _USUAL_ITERATIONS), 2.7e-9 * N * U * (U + P + 100)
+    if model.latent == "variational":  # few such fits converge before the last iteration
+        n_iter, each = model.max_iter, 5 * each
+    return parts | {"iterations": product * n_starts * (n_iter + _FIRST_ITERATION - 1) * each}
 
 
 def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:

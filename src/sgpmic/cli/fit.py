@@ -47,6 +47,7 @@ def fit(
     inducing: opt.Inducing = 50,
     committee: opt.Committee = True,
     starts: opt.Starts = 1,
+    max_iter: opt.MaxIter = None,
     rounds: opt.Rounds = None,
     batch: opt.Batch = None,
     as_published: opt.AsPublished = False,
@@ -72,8 +73,11 @@ def fit(
 
     if batch is not None:
         console.print(
-            "--batch no longer has any effect and will be removed: every round uses all rows."
+            "--batch no longer has any effect and will be removed: every iteration uses all rows."
         )
+    if rounds is not None:
+        console.print("--rounds is now --max-iter; the old name will be removed.")
+        max_iter = rounds if max_iter is None else max_iter
     parameters = {
         "n_clusters": opt.clusters(clusters),
         "n_components": opt.dimensions(dims),
@@ -82,7 +86,7 @@ def fit(
         "n_inducing": inducing,
         "start__n_init": starts,
         "random_state": seed,
-        **({} if rounds is None else {"max_iter": rounds}),
+        **({} if max_iter is None else {"max_iter": max_iter}),
         **({} if scale is None else {"scale": scale}),
         **({} if committee else {"committee": None}),
     }
@@ -229,7 +233,7 @@ def _learn(this: Fit, callbacks: list[Callable[[object], None]]) -> None:
             began = time.perf_counter()
             model.fit(SharedTable(this.data.values, job.group))
             this.seconds["learning"] = time.perf_counter() - began
-            display.finish(f"{model.n_iter_} rounds, bound {model.lower_bound_:.2f}")
+            display.finish(f"{model.n_iter_} iterations, bound {model.lower_bound_:.2f}")
     except (ValueError, TypeError) as error:
         if is_loss(error):
             raise
@@ -254,7 +258,7 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         _write_iris(table)
     console.print(
-        f"$ sgpmic fit {escape(str(table))} -k 3 --scale one --id flower --label "
+        f"$ sgpmic fit {escape(str(table))} -k 3 --id flower --label "
         f"species --out {escape(str(out / 'run'))}"
     )
     fit(
@@ -263,7 +267,6 @@ def demo(
         out=out / "run",
         id_column=["flower"],
         label_column="species",
-        scale="one",  # all features are lengths in cm
         seed=seed,
         force=True,
     )

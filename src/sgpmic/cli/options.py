@@ -177,7 +177,8 @@ Committee = Annotated[
     bool, Option("--committee/--no-committee", help="Let different methods vote on each row first.")
 ]
 Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
-Rounds = Annotated[int | None, _number(help="Maximum number of rounds; 20, or the paper's 2.")]
+MaxIter = Annotated[int | None, _number(help="Maximum EM iterations; 20, or the paper's 2.")]
+Rounds = Annotated[int | None, _number(hidden=True)]
 Batch = Annotated[int | None, Option(hidden=True)]
 AsPublished = Annotated[bool, Option("--as-published", help="All settings as in the paper.")]
 Processes = Annotated[
@@ -187,7 +188,7 @@ Processes = Annotated[
         "omit it under srun or mpirun."
     ),
 ]
-CheckpointEvery = Annotated[int, _number(help="Rounds between two checkpoints.")]
+CheckpointEvery = Annotated[int, _number(help="Iterations between two checkpoints.")]
 Resume = Annotated[bool, Option("--resume", help="Resume a run that was interrupted.")]
 DryRun = Annotated[bool, Option("--dry-run", help="Estimate time and memory only.")]
 
@@ -199,7 +200,7 @@ OPTIONS = {
     "latent": "--latent",
     "n_inducing": "--inducing",
     "scale": "--scale",
-    "max_iter": "--rounds",
+    "max_iter": "--max-iter",
     "start__n_init": "--starts",
     "start__kernel_scale='data'": "--as-published",
     "random_state": "--seed",

@@ -103,7 +103,7 @@ def _facts(model: SGPMIC) -> dict[str, str]:
         "kernel": "; ".join(str(kernel) for kernel in model.kernels_[:3]),
         "scale": model.scaler_.kind,
         "noise": f"standard deviation {model.beta_**-0.5:.4g} of the scaled features",
-        "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} rounds, {converged}",
+        "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} iterations, {converged}",
     }
 
 

@@ -232,7 +232,7 @@ def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
         "scaling": model.scaler_.kind,
         "result": {
             "bound": model.lower_bound_,
-            "rounds": model.n_iter_,
+            "iterations": model.n_iter_,
             "converged": bool(model.converged_),
             "clusters": model.n_clusters_,
             "components": model.n_components_,
@@ -393,34 +393,35 @@ def _show_comparison(comparison: dict[str, Any]) -> None:
 class FitDisplay(Progress):
     """Progress bar of a fit, fed by callbacks (:class:`sgpmic.Progress`) and announcements."""
 
-    def __init__(self, max_rounds: int, n_starts: int) -> None:
+    def __init__(self, max_iter: int, n_starts: int) -> None:
         line = Column(no_wrap=True, overflow="ellipsis")
         words = TextColumn("{task.description}", markup=False, table_column=line)
         bar = [BarColumn(bar_width=_BAR)] if console.width >= _ROOM_FOR_BAR else []
         self._room = console.width - _TIME - len(bar) * (_BAR + 1)
         super().__init__(*bar, words, TimeElapsedColumn(), console=console)
-        self._task, self._bound = self.add_task("", total=max_rounds * n_starts), ""
+        self._task, self._bound = self.add_task("", total=max_iter * n_starts), ""
         self._say(["starting"])
 
     def _say(self, parts: Sequence[str], **more: Any) -> None:
         self.update(self._task, description=fitting(parts, self._room), **more)
 
     def announce(self, words: str) -> None:
-        """Show the current step between rounds."""
+        """Show the current step between iterations."""
         self._say([words, self._bound])
 
     def show(self, progress: sgpmic.Progress) -> None:
-        """Update the display after a round."""
-        total = progress.max_rounds * progress.n_starts
-        done = progress.start * progress.max_rounds + progress.round
-        # An upper bound: a start may converge before its last round.
-        left = (total - done) * progress.seconds / progress.round
+        """Update the display after an iteration."""
+        total = progress.max_iter * progress.n_starts
+        done = progress.start * progress.max_iter + progress.iteration
+        # An upper bound: a start may converge before its last iteration.
+        left = (total - done) * progress.seconds / progress.iteration
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
-        start = f"start {progress.start + 1}/{progress.n_starts}, "
+        several = progress.n_starts > 1
+        start = f"start {progress.start + 1}/{progress.n_starts}, " if several else ""
         self._bound = f"bound {progress.bound:.6g}"
         parts = [
-            f"{start if progress.n_starts > 1 else ''}round {progress.round}/{progress.max_rounds}",
+            f"{start}iteration {progress.iteration}/{progress.max_iter}",
             self._bound,
             f"at most {_duration(left)} left" if left > 0 else "",
             "" if progress.change == float("inf") else f"change {progress.change:.0e}",

@@ -39,16 +39,16 @@ REFUSED = 2
 #: Exit code of a process that has lost another one: worth retrying.
 TRY_AGAIN = 75
 
-#: Time limit of an EM round in seconds; by default a multiple of the longest round so far.
+#: Time limit of an EM iteration in seconds; by default a multiple of the longest iteration so far.
 STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 #: File descriptor of a pipe that closes when the launcher ends.
 LAUNCHER = "SGPMIC_LAUNCHER"
 #: Log file for output of the runtime.
 LOG = "SGPMIC_LOG"
 
-#: Time limit of the first round in seconds, ample for startup and compilation.
-FIRST_ROUND = 1800.0
-#: Time limit of later rounds: FACTOR times the longest so far, at least SHORTEST seconds.
+#: Time limit of the first iteration in seconds, ample for startup and compilation.
+FIRST_ITERATION = 1800.0
+#: Time limit of later iterations: FACTOR times the longest so far, at least SHORTEST seconds.
 FACTOR, SHORTEST = 20.0, 120.0
 
 
@@ -239,13 +239,13 @@ def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
 
 
 class Watchdog:
-    """Context manager that ends the process if an EM round takes much longer than earlier ones.
+    """Context manager that ends the process if an EM iteration takes much longer than earlier ones.
 
     Parameters
     ----------
     limit : float or None
-        Time limit of a round in seconds. None for a multiple of the longest so far, and half an
-        hour for the first, which compiles.
+        Time limit of an iteration in seconds. None for a multiple of the longest so far, and half
+        an hour for the first, which compiles.
     end : callable
         Called with a message when the time limit is exceeded.
     """
@@ -254,22 +254,22 @@ class Watchdog:
         self, limit: float | None = None, end: Callable[[str], None] = end_process
     ) -> None:
         self._limit, self._end = limit, end
-        self._last, self._longest, self._rounds = time.monotonic(), 0.0, 0
+        self._last, self._longest, self._iterations = time.monotonic(), 0.0, 0
         self._stopped = threading.Event()
 
     def beat(self, progress: object = None) -> None:
-        """Record the end of a round; a callback for ``fit``."""
+        """Record the end of an iteration; a callback for ``fit``."""
         now = time.monotonic()
-        if self._rounds:  # the first one includes compilation
+        if self._iterations:  # the first one includes compilation
             self._longest = max(self._longest, now - self._last)
-        self._last, self._rounds = now, self._rounds + 1
+        self._last, self._iterations = now, self._iterations + 1
 
     @property
     def allowed(self) -> float:
-        """Time limit of the current round in seconds."""
+        """Time limit of the current iteration in seconds."""
         if self._limit is not None:
             return self._limit
-        return FIRST_ROUND if self._rounds < 2 else max(SHORTEST, FACTOR * self._longest)
+        return FIRST_ITERATION if self._iterations < 2 else max(SHORTEST, FACTOR * self._longest)
 
     def _watch(self) -> None:
         while not self._stopped.wait(min(1.0, self.allowed / 4)):
@@ -345,8 +345,8 @@ def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
     Yields
     ------
     callbacks : list of callables
-        Callbacks for the fit, which notify a :class:`Watchdog` of the end of every round. Empty for
-        a single process.
+        Callbacks for the fit, which notify a :class:`Watchdog` of the end of every iteration. Empty
+        for a single process.
     """
     if n_processes == 1:
         yield []

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
+from sgpmic.exceptions import warn_renamed
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
 from sgpmic.learning.preprocessing import Order, Scaler
@@ -176,7 +177,7 @@ class Progress:
     ----------
     start, n_starts : int
         Index of the current start (from 0), and the number of starts.
-    round, max_rounds : int
+    iteration, max_iter : int
         Number of the iteration just finished (from 1), and the maximum.
     bound : float
         The objective: the KL-corrected bound, in the units of the data, plus the log density of
@@ -191,8 +192,8 @@ class Progress:
 
     start: int
     n_starts: int
-    round: int
-    max_rounds: int
+    iteration: int
+    max_iter: int
     bound: float
     change: float
     cluster_sizes: Floats
@@ -208,13 +209,23 @@ class Progress:
         """
         return self._labels()
 
+    if not TYPE_CHECKING:  # type checkers would accept any attribute name
+
+        def __getattr__(self, name: str) -> int:
+            """Return a renamed attribute by its old name."""
+            new = {"round": "iteration", "max_rounds": "max_iter"}.get(name)
+            if new is None:
+                raise AttributeError(f"'Progress' object has no attribute {name!r}")
+            warn_renamed(f"Progress.{name}", new)
+            return getattr(self, new)
+
 
 def print_progress(progress: Progress) -> None:
     """Print a line for an iteration."""
     sizes = " ".join(f"{size:.0f}" for size in progress.cluster_sizes)
     print(
-        f"start {progress.start + 1}/{progress.n_starts}  round {progress.round}"
-        f"/{progress.max_rounds}  bound {progress.bound:.4f}  change {progress.change:.1e}  "
+        f"start {progress.start + 1}/{progress.n_starts}  iteration {progress.iteration}"
+        f"/{progress.max_iter}  bound {progress.bound:.4f}  change {progress.change:.1e}  "
         f"clusters {sizes}  {progress.seconds:.1f} s",
         flush=True,
     )
@@ -234,7 +245,7 @@ def run_em(
     while not fit.ended and len(fit.history) < max_iter:
         number = len(fit.history) + 1
         if number == 1 and start == 0:
-            announce("first round (compiling may take a while)")
+            announce("first iteration (compiling may take a while)")
         state, info = em_iteration(fit.state, rows, settings.options)
         bound = float(info.bound) + log_volume
         if not (np.isfinite(bound) and bool(info.finite)):
@@ -248,13 +259,13 @@ def run_em(
         record = {k: np.asarray(v).item() for k, v in list(info._asdict().items())[:-2]}
         record["bound_after_e"] += log_volume
         fit.history.append(
-            {"start": start, "round": number, **record, "bound": bound, "seconds": seconds}
+            {"start": start, "iteration": number, **record, "bound": bound, "seconds": seconds}
         )
         progress = Progress(
             start=start,
             n_starts=n_starts,
-            round=number,
-            max_rounds=max_iter,
+            iteration=number,
+            max_iter=max_iter,
             bound=bound,
             change=float("inf") if np.isnan(change) else change,
             cluster_sizes=np.asarray(info.cluster_sizes)[: settings.n_clusters],

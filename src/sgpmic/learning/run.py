@@ -315,13 +315,13 @@ def advice(
             f"{settings.em.jitter:g} to {result.predictor.jitter:g}. Fewer inducing points may help"
         )
         yield exceptions.JitterWarning, exceptions.Advice(why, "n_inducing")
-    rounds = len(fit.history)
+    n_iter = len(fit.history)
     if fit.interrupted:
-        why = f"The fit was interrupted: the model is that of the last complete round, {rounds}."
-        yield ConvergenceWarning, why
+        why = "The fit was interrupted: the model is that of the last complete iteration"
+        yield ConvergenceWarning, f"{why}, {n_iter}."
     elif fit.broke_off:
-        broken = f"Round {rounds + 1} produced non-finite numbers"
-        yield ConvergenceWarning, f"{broken}; the model is that of round {rounds}."
-    elif settings.tol > 0 and not fit.converged and rounds == settings.max_iter:
-        why = f"The bound was still rising after {rounds} rounds: allow more rounds"
+        broken = f"Iteration {n_iter + 1} produced non-finite numbers"
+        yield ConvergenceWarning, f"{broken}; the model is that of iteration {n_iter}."
+    elif settings.tol > 0 and not fit.converged and n_iter == settings.max_iter:
+        why = f"The bound was still rising after {n_iter} iterations: allow more"
         yield ConvergenceWarning, exceptions.Advice(why, "max_iter", "tol")

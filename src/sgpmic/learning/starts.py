@@ -24,7 +24,7 @@ import numpy as np
 
 from sgpmic import exceptions
 from sgpmic._runtime import announce
-from sgpmic._types import Bools, Floats, Ints
+from sgpmic._types import Bools, Floats, History, Ints
 from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
 from sgpmic.learning import em
@@ -136,10 +136,10 @@ class Selection:
         return self.fits[self.kept]
 
     @property
-    def history(self) -> dict[str, list[float]]:
+    def history(self) -> History:
         """A list per quantity, over all iterations of all starts."""
         records = [record for fit in self.fits for record in fit.history]
-        return {name: [record[name] for record in records] for name in records[0]}
+        return History({name: [record[name] for record in records] for name in records[0]})
 
     def listing(self) -> list[dict[str, Any]]:
         """Return a description of each start; its labels are numbered by cluster size."""
@@ -396,7 +396,7 @@ class Starts:
         survivors = [i for i, fit in enumerate(self.fits) if fit.history]
         if not survivors:
             why = (
-                "The first round of EM produced non-finite numbers. Look for features on very "
+                "The first EM iteration produced non-finite numbers. Look for features on very "
                 "different scales and scale them"
             )
             jitter = f"em__jitter={100 * settings.em.jitter:g}"

@@ -363,8 +363,8 @@ class BoundDisplay(Display):
         ax = self._draw_on(ax, 6.5, 3.6)
         from matplotlib.ticker import MaxNLocator
 
-        fields = ("start", "round", "bound_after_e", "bound")
-        numbers, rounds, after_e, bound = (np.asarray(self.history[k]) for k in fields)
+        fields = ("start", "iteration", "bound_after_e", "bound")
+        numbers, iterations, after_e, bound = (np.asarray(self.history[k]) for k in fields)
         self.lines_: list[Line2D] = []
         for place, (number, start) in enumerate(zip(np.unique(numbers), self.starts, strict=True)):
             mine, kept = numbers == number, bool(start["kept"])
@@ -372,7 +372,7 @@ class BoundDisplay(Display):
             if len(self.starts) > 1:
                 name += f" (agreement {start['agreement']:.2f}{', kept' if kept else ''})"
             self.lines_ += ax.plot(
-                np.stack([rounds - 0.5, rounds], axis=1)[mine].ravel(),
+                np.stack([iterations - 0.5, iterations], axis=1)[mine].ravel(),
                 np.stack([after_e, bound], axis=1)[mine].ravel(),
                 color=style_of(place, dark=is_dark(ax))[0],
                 linewidth=2.2 if kept else 1.0,
@@ -381,7 +381,7 @@ class BoundDisplay(Display):
                 markersize=3,
                 label=name,
             )
-        finish(ax, "round of EM (half rounds: after the E-steps)", "bound")
+        finish(ax, "EM iteration (half iterations: after the E-steps)", "bound")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.legend(frameon=False, loc="lower right")
         return self

@@ -215,14 +215,15 @@ def _axes(
 
 
 def bound_chart(content: RunContent) -> dict[str, Any] | None:
-    """Return the chart of every start's bound over rounds, None if there is no history.
+    """Return the chart of every start's bound over iterations, None if there is no history.
 
     The first bounds are often so low that they would flatten the rest; the axis then starts at the
-    lowest bound after the first round, and the chart says so.
+    lowest bound after the first iteration, and the chart says so.
     """
     if not content.history.get("bound"):
         return None
-    starts, rounds, bounds = (np.asarray(content.history[k]) for k in ("start", "round", "bound"))
+    names = ("start", "iteration", "bound")
+    starts, iterations, bounds = (np.asarray(content.history[name]) for name in names)
     numbers, finite = np.unique(starts), np.isfinite(bounds)
     if not finite.any():
         return None
@@ -234,18 +235,18 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
     low = float(later.min() - 0.15 * spread) if cut else low
     pad = 0.06 * ((high - low) or max(abs(high), 1.0))
     low, high = low - pad, high + pad
-    last = int(rounds[finite].max())
+    last = int(iterations[finite].max())
     x, y, axes = _axes((1, max(last, 2)), (low, high), _told_apart(nice_ticks(low, high)), 8)
     lines: list[dict[str, Any]] = []
     # By index, not by number: starts that failed immediately have a number but no line.
     for place, (start, mine) in enumerate(zip(numbers, each, strict=True)):
-        ends = [(x(r), y(b)) for r, b in zip(rounds[mine], bounds[mine], strict=True)]
+        ends = [(x(r), y(b)) for r, b in zip(iterations[mine], bounds[mine], strict=True)]
         if ends:
             line = {"points": " ".join(f"{x},{y}" for x, y in ends), "end": ends[-1]}
             kept = content.kept_start in (None, place)
             lines.append(line | {"kept": kept, "start": int(start)})
     lines.sort(key=lambda line: line["kept"])  # kept start last, on top
-    # Rounds start at 1, which steps of 2 or 5 would skip.
+    # Iterations start at 1, which steps of 2 or 5 would skip.
     step = max(1, math.ceil(nice_ticks(0, last, 8)[1])) if last > 1 else 1
     x_ticks = [1, *(t for t in range(step, last + 1, step) if t > 1 + 0.4 * step)]
     return axes | {"x_ticks": [(x(t), number(t)) for t in x_ticks], "lines": lines, "cut": cut}

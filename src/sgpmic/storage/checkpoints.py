@@ -1,8 +1,8 @@
-"""Checkpoints: the state of a fit after an EM round, written atomically.
+"""Checkpoints: the state of a fit after an EM iteration, written atomically.
 
 The checkpoint folder holds one subfolder,
 
-``round-000007/``
+``iteration-000007/``
     ``rows-0-500000.sgpmic``, ``rows-500000-1000000.sgpmic``
         X and S of some rows, one file from each process;
     ``rest.sgpmic``
@@ -36,9 +36,9 @@ from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_
 _Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and fits of those begun
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
-#: Entries of a fit's history for every round.
+#: Entries of a fit's history for every iteration.
 _RECORD = (
-    *("start", "round", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
+    *("start", "iteration", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
     *("evaluations", "largest_change", "jitter", "seconds"),
 )
 #: Schema of a start in the header, without the number of its arrays.
@@ -80,7 +80,7 @@ class Checkpoint:
             raise ModelFileError(
                 f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
             )
-        # The folder is created after the first round, which would be late for an error.
+        # The folder is created after the first iteration, which would be late for an error.
         there = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
         if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
             raise ModelFileError(
@@ -94,7 +94,7 @@ class Checkpoint:
         if len(last.history) % self._every and not last.ended:
             return
         number = sum(len(fit.history) for fit in fits)
-        final = self.path / f"round-{number:06d}"
+        final = self.path / f"iteration-{number:06d}"
         unfinished = self.path / f".{final.name}.part"
         try:
             self._write(unfinished, seeds, fits)
@@ -105,7 +105,7 @@ class Checkpoint:
             shutil.rmtree(unfinished, ignore_errors=True)  # the disk may be full
             raise
         if self._group.process == 0:
-            for older in self._rounds()[:-1]:
+            for older in self._iterations()[:-1]:
                 shutil.rmtree(older, ignore_errors=True)
 
     def _write(self, folder: Path, seeds: list[int], fits: list[StartFit]) -> None:
@@ -137,10 +137,10 @@ class Checkpoint:
         header = {"kind": _KIND, "belongs_to": self._belongs_to, "seeds": seeds}
         write_model(folder / _REST, header | {"outcomes": described}, arrays)
 
-    def _rounds(self) -> list[Path]:
+    def _iterations(self) -> list[Path]:
         if not self.path.is_dir():
             return []
-        return sorted(p for p in self.path.iterdir() if re.fullmatch(r"round-\d{6,}", p.name))
+        return sorted(p for p in self.path.iterdir() if re.fullmatch(r"iteration-\d{6,}", p.name))
 
     def load(self, template: State, n_starts: int) -> _Snapshot | None:
         """Return the newest snapshot, with X and S of this process's rows, or None.
@@ -148,12 +148,12 @@ class Checkpoint:
         Raises a `ModelFileError` if it is damaged or belongs to another fit.
         """
         # Process 0 decides: a slower process could see a folder that is being removed.
-        rounds = self._rounds()
-        newest = int(rounds[-1].name.split("-")[1]) if rounds else -1
+        found = self._iterations()
+        newest = int(found[-1].name.split("-")[1]) if found else -1
         newest = int(self._group.agree(np.array([newest]))[0])
         if newest < 0:
             return None
-        folder = self.path / f"round-{newest:06d}"
+        folder = self.path / f"iteration-{newest:06d}"
         try:
             return self._read(folder, template, n_starts)
         except ModelFileError:
@@ -161,7 +161,7 @@ class Checkpoint:
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise ModelFileError(
                 f"{folder} is not a checkpoint that can be resumed ({error}); delete it to start "
-                "anew."
+                "over."
             ) from error
 
     def _read(self, folder: Path, template: State, n_starts: int) -> _Snapshot:

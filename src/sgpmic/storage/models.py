@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import sgpmic
-from sgpmic._types import Ints
+from sgpmic._types import History, Ints
 from sgpmic.kernels import KERNELS, Kernel, like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
 from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
@@ -160,6 +160,10 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         _check_arrays(arrays, table, kernel)
         _check_header(header, arrays)
         said = {name: header[name] for name in _HEADER}
+        history = dict(header["history"])
+        if "round" in history:  # its name in 1.0.0rc1
+            history["iteration"] = history.pop("round")
+        said["history"] = History(history)
         said["parameters"] = decode_parameters(header["parameters"], arrays)
         said["starts"] = [
             start | {"labels": arrays[f"start.{i}.labels"]}

@@ -133,7 +133,7 @@ class RunFolder:
     @property
     def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint to resume from."""
-        return any(self.checkpoint.glob("round-*"))
+        return any(self.checkpoint.glob("iteration-*"))
 
     def would_overwrite(self, path: Path) -> bool:
         """Return whether ``path`` is one of the files that a fit writes here."""

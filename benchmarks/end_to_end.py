@@ -164,7 +164,7 @@ def run(method: str, data: str, python: str, arcs: Path, limit: float) -> dict[s
     }
 
 
-#: Name, rows, features and clusters of made-up tables, and options.
+#: Name, rows, features and clusters of synthetic tables, and options.
 COMMANDS: dict[str, tuple[tuple[int, int, int] | None, tuple[str, ...]]] = {
     "wine": (None, ()),
     "digits": (None, ("-k", "10")),

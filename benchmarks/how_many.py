@@ -43,7 +43,7 @@ Task = tuple[str, str, Floats, tuple[int, ...]]
 def tasks(folder: Path | None, public: Path | None) -> Iterator[Task]:
     """Yield all tables."""
     for part, name, make, numbers in (
-        ("made-up shapes", "shape", shape, range(N_SHAPES)),
+        ("synthetic shapes", "shape", shape, range(N_SHAPES)),
         ("blobs", "blobs", blobs, range(2000, 2000 + N_BLOBS)),
     ):
         for number in numbers:
@@ -137,7 +137,7 @@ def summarize(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, help="tables and shapes beside the made-up blobs")
+    parser.add_argument("--folder", type=Path, help="tables and shapes beside the synthetic blobs")
     parser.add_argument("--public", type=Path, help="the public data as arena.py --export wrote it")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--out", type=Path)

@@ -110,7 +110,7 @@ def how_many() -> str:
     methods = list(lines[0])[6:]
     names = {
         "blobs": "sets of Gaussian blobs, 1 to 9 clusters",
-        "made-up shapes": "made-up shapes",
+        "synthetic shapes": "synthetic shapes",
         "shapes": "shape problems of a public collection",
         "tables": "real tables of a public collection",
     }

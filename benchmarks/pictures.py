@@ -131,7 +131,7 @@ def measure(table: str, n_rows: int, pythons: dict[str, Path]) -> Iterator[tuple
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=100_000, help="of the made-up tables")
+    parser.add_argument("--rows", type=int, default=100_000, help="of the synthetic tables")
     parser.add_argument("--only", default=",".join(TABLES), help="tables, separated by commas")
     parser.add_argument("--peers", type=Path, help="a Python that has umap-learn")
     parser.add_argument("--out", type=Path, help="a CSV file for the figures")

@@ -27,7 +27,7 @@ from paper.results import Case, Record, ResultsError, ResultsFile
 from sgpmic.storage.model_file import write_bytes
 
 app = typer.Typer(
-    help="Rerun the paper: its table and its figures.",
+    help="Reproduce the table and the figures of the paper.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

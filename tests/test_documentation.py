@@ -361,7 +361,7 @@ CURVES = ("moons", "circles", "spiral", "arcs")
 
 
 def test_the_figures_by_shape_are_those_of_the_arena() -> None:
-    """The page splits the made-up shapes: its means and medians, computed again."""
+    """The page splits the synthetic shapes: its means and medians, computed again."""
     fits: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     with (ROOT / "benchmarks" / "results" / "arena.csv").open(encoding="utf-8") as file:
         for fit in csv.DictReader(file):

@@ -1,4 +1,4 @@
-"""The made-up problems of the benchmark of the number of clusters."""
+"""The synthetic problems of the benchmark of the number of clusters."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from sgpmic.committee import judge as judging
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import (
     SHARPNESS,
+    SMALL,
     Perceptrons,
     judge,
     load_networks,
@@ -66,12 +67,25 @@ def test_networks_neuron_by_neuron() -> None:
 def test_weights_of_votes_are_the_mean_of_every_network_s() -> None:
     expected = np.array([[0.5, 0.2], [0.1, 0.2]])
     by_hand = (softmax(SHARPNESS * expected[0]) + softmax(SHARPNESS * expected[1])) / 2
-    np.testing.assert_allclose(vote_weights(expected), by_hand)
+    sizes = np.array([0.9, SMALL])
+    np.testing.assert_allclose(vote_weights(expected, sizes), by_hand)
+
+
+def test_partitions_with_a_small_cluster_count_less() -> None:
+    expected = np.array([[0.5, 0.4, 0.4]])
+    weights = vote_weights(expected, np.array([0.5, 0.5, 0.5 * SMALL]))
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights[2] == pytest.approx(weights[1] * np.exp(-2.0))
+    assert weights[0] == pytest.approx(weights[1] * np.exp(0.1 * SHARPNESS))
+    # Not where all have one.
+    np.testing.assert_allclose(
+        vote_weights(expected, np.zeros(3)), softmax(SHARPNESS * expected[0])
+    )
 
 
 @pytest.fixture(scope="module")
 def problems() -> list[tuple[Geometry, np.ndarray, dict[str, np.ndarray], int]]:
-    """Return small made-up problems with what the members make of them."""
+    """Return small synthetic problems with what the members make of them."""
     found = []
     seed = FIRST_SEED
     while len(found) < N_PROBLEMS:

@@ -93,10 +93,14 @@ def test_a_model_from_a_file_knows_what_is_unusual(table: Floats, tmp_path: Path
 @pytest.mark.parametrize("load", [load_iris, load_wine])
 def test_densities_of_new_rows_are_no_worse_than_a_mixture_s(load: Any) -> None:
     Y = load().data
-    is_new = np.arange(len(Y)) % 4 == 0
-    model = SGPMIC(3, random_state=0).fit(Y[~is_new])
-    mixture = GaussianMixture(3, n_init=5, random_state=0).fit(Y[~is_new])
-    assert model.score(Y[is_new]) > mixture.score(Y[is_new]) - 0.1
+    ours, theirs = [], []
+    for fold in range(4):
+        is_new = np.arange(len(Y)) % 4 == fold
+        model = SGPMIC(3, random_state=0).fit(Y[~is_new])
+        mixture = GaussianMixture(3, n_init=5, random_state=0).fit(Y[~is_new])
+        ours.append(model.score(Y[is_new]))
+        theirs.append(mixture.score(Y[is_new]))
+    assert np.mean(ours) > np.mean(theirs) - 0.1
 
 
 def draw(kind: str, n_rows: int, seed: int) -> Floats:

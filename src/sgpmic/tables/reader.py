@@ -95,8 +95,8 @@ class TableReader(Source):
         if self.rows is None:
             # A text file has no random access to rows.
             raise TableError(
-                f"{self.path}: several processes can read only Parquet and .npy files, each its "
-                "own rows; convert the table"
+                f"{self.path}: several processes can only share Parquet and .npy files; convert "
+                "the table"
             )
         first, end = (i * len(self.rows) // n_parts for i in (part, part + 1))
         return replace(self, rows=self.rows[first:end])

@@ -7,9 +7,9 @@ the density of a row is a mixture of two,
 .. math:: p(y) = \omega\, p_{\text{mapping}}(y)
           + (1 - \omega) \sum_m \pi_m N(y | \mu_m, \Sigma_m),
 
-with the moments of each cluster's training rows, weighted by their memberships. Covariances are
-shrunk towards the pooled covariance, and that towards a multiple of the identity (Ledoit and Wolf,
-2004). The weight :math:`\omega` maximizes the likelihood of held-out training rows.
+with the moments of each cluster's training rows. Covariances are shrunk towards the pooled
+covariance, and that towards a multiple of the identity (Ledoit and Wolf, 2004). The weight
+:math:`\omega` maximizes the likelihood of held-out training rows.
 
 With many features, clusters have full covariances only along the principal axes V of the rows
 within clusters, :math:`\Sigma_m = V S_m V^\top + \mathrm{diag}(\psi)`, so that no features by
@@ -88,7 +88,7 @@ class ClusterNormals(NamedTuple):
 
 
 def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNormals:
-    """Fit the cluster normals to scaled rows (N, P) and memberships (N, M).
+    """Fit the cluster normals to scaled rows (N, P) and their one-hot labels (N, M).
 
     ``factors`` give the expectations of missing cells; None if there are none.
     """

@@ -377,6 +377,9 @@ class Predictor:
         Estimated from held-out training rows, whose densities would otherwise be too high.
         """
         rows, S = self.reference.rows, self._reference_S
+        # Rows count for their own cluster only: with a membership of a few percent, distant rows
+        # would inflate a cluster's covariance.
+        S = np.eye(S.shape[1])[S.argmax(axis=1)]
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
         chosen = sample_numbers(len(rows), _MOST_ASSESSED)

@@ -24,7 +24,7 @@ from sgpmic.committee.examination import (
     gather_evidence,
 )
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.judge import judge, pairwise_agreement, validity_indices
+from sgpmic.committee.judge import judge, pairwise_agreement, penalize_small, validity_indices
 from sgpmic.committee.members import MEMBERS, cluster_all
 from sgpmic.committee.tendency import cluster_tendency
 from sgpmic.committee.voting import calibration_inputs, consensus
@@ -117,7 +117,7 @@ def observe_votes(seed: int) -> Arrays:
     geometry = Geometry(scaled(problem), MOST_TRIED)
     k = asked_for(seed, problem)
     labels = cluster_all(geometry, k).labels
-    opinion = judge(geometry, labels, k)
+    opinion = penalize_small(judge(geometry, labels, k))
     shares = consensus(list(labels.values()), opinion.weights, k)
     outcome = shares.argmax(axis=1)
     inputs = calibration_inputs(geometry, shares, opinion)

@@ -21,12 +21,15 @@ from judge.problems import make_problem
 from sgpmic.committee import judge as judging
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import (
+    INDICES,
     SHARPNESS,
     SMALL,
+    Opinion,
     Perceptrons,
     judge,
     load_networks,
     parse_networks,
+    penalize_small,
     vote_weights,
 )
 from sgpmic.committee.members import cluster_all
@@ -67,20 +70,21 @@ def test_networks_neuron_by_neuron() -> None:
 def test_weights_of_votes_are_the_mean_of_every_network_s() -> None:
     expected = np.array([[0.5, 0.2], [0.1, 0.2]])
     by_hand = (softmax(SHARPNESS * expected[0]) + softmax(SHARPNESS * expected[1])) / 2
-    sizes = np.array([0.9, SMALL])
-    np.testing.assert_allclose(vote_weights(expected, sizes), by_hand)
+    np.testing.assert_allclose(vote_weights(expected), by_hand)
 
 
 def test_partitions_with_a_small_cluster_count_less() -> None:
-    expected = np.array([[0.5, 0.4, 0.4]])
-    weights = vote_weights(expected, np.array([0.5, 0.5, 0.5 * SMALL]))
-    assert weights.sum() == pytest.approx(1.0)
-    assert weights[2] == pytest.approx(weights[1] * np.exp(-2.0))
-    assert weights[0] == pytest.approx(weights[1] * np.exp(0.1 * SHARPNESS))
-    # Not where all have one.
-    np.testing.assert_allclose(
-        vote_weights(expected, np.zeros(3)), softmax(SHARPNESS * expected[0])
-    )
+    def weights(smallest: list[float]) -> np.ndarray:
+        indices = np.zeros((3, len(INDICES)))
+        indices[:, INDICES.index("smallest size")] = smallest
+        opinion = Opinion(np.zeros(3), np.array([0.5, 0.25, 0.25]), indices, np.eye(3))
+        return penalize_small(opinion).weights
+
+    found = weights([SMALL, 0.9, 0.5 * SMALL])
+    assert found.sum() == pytest.approx(1.0)
+    assert found[0] == pytest.approx(2 * found[1])
+    assert found[2] == pytest.approx(found[1] * np.exp(-2.0))
+    np.testing.assert_allclose(weights([0.0, 0.0, 0.0]), [0.5, 0.25, 0.25])
 
 
 @pytest.fixture(scope="module")

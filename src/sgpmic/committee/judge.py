@@ -162,20 +162,26 @@ def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
     inputs = judge_inputs(list(labels), indices, agreement, geometry.summary, k)
     outputs = load_networks()["judge"](inputs)
     expected = np.clip(outputs[..., 0].mean(axis=0), 0.0, 1.0)
-    weights = vote_weights(outputs[..., 1], indices[:, INDICES.index("smallest size")])
-    return Opinion(expected, weights, indices, agreement)
+    return Opinion(expected, vote_weights(outputs[..., 1]), indices, agreement)
 
 
-def vote_weights(expected: Floats, smallest: Floats) -> Floats:
+def vote_weights(expected: Floats) -> Floats:
     """Return vote weights (m,) from the ARIs (E, m) that each network predicts.
 
     Weights are computed for each network and then averaged: where the networks disagree, as on
-    out-of-distribution data, more members count. ``smallest`` (m,) are the sizes of the smallest
-    clusters, relative to n / k.
+    out-of-distribution data, more members count.
     """
-    weights = softmax(SHARPNESS * expected, axis=1).mean(axis=0)
-    weights *= np.exp(-_PENALTY * (smallest < SMALL))
-    return np.asarray(weights / weights.sum())
+    return softmax(SHARPNESS * expected, axis=1).mean(axis=0)
+
+
+def penalize_small(opinion: Opinion) -> Opinion:
+    """Reduce the vote weights of partitions with a small cluster.
+
+    Only for the final vote: the evidence for a number of clusters must show that it is too high.
+    """
+    is_small = opinion.indices[:, INDICES.index("smallest size")] < SMALL
+    weights = opinion.weights * np.exp(-_PENALTY * is_small)
+    return opinion._replace(weights=weights / weights.sum())
 
 
 def pairwise_agreement(labels: Ints, k: int) -> Floats:

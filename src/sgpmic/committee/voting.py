@@ -102,7 +102,7 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
         labels = {name: each for name, each in labels.items() if name not in repeated}
-    opinion = judge.judge(geometry, labels, n_clusters)
+    opinion = judge.penalize_small(judge.judge(geometry, labels, n_clusters))
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
     outcome = shares.argmax(axis=1)
     agreement = judge.pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]

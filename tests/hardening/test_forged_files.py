@@ -270,7 +270,7 @@ def test_a_forged_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, kind: 
         "iteration-*/rest.sgpmic" if kind in FORGED_RESTS else "iteration-*/rows-*"
     )
     forge(path, change)
-    with pytest.raises(ModelFileError, match="delete it to start anew") as caught:
+    with pytest.raises(ModelFileError, match="delete it to start over") as caught:
         with_checkpoint(folder).fit(values())
     assert "\n" not in str(caught.value)
 

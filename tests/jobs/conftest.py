@@ -12,7 +12,7 @@ import pytest
 from tests.cli.helpers import said, started, values
 
 #: Of ``sgpmic fit``, and the same for the estimator.
-OPTIONS = {"clusters": 3, "inducing": 10, "iterations": 6}
+OPTIONS = {"clusters": 3, "inducing": 10, "max-iter": 6}
 SETTINGS: dict[str, Any] = {
     "n_clusters": 3,
     "committee": None,

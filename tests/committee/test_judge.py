@@ -33,7 +33,7 @@ from sgpmic.committee.judge import (
     vote_weights,
 )
 from sgpmic.committee.members import cluster_all
-from sgpmic.committee.voting import calibrated, consensus
+from sgpmic.committee.voting import calibrated, consensus, take_vote
 
 CONTENT = (files("sgpmic.committee") / judging.WEIGHTS_FILE).read_bytes()
 #: Problems that nothing was learned from.
@@ -85,6 +85,19 @@ def test_partitions_with_a_small_cluster_count_less() -> None:
     assert found[0] == pytest.approx(2 * found[1])
     assert found[2] == pytest.approx(found[1] * np.exp(-2.0))
     np.testing.assert_allclose(weights([0.0, 0.0, 0.0]), [0.5, 0.25, 0.25])
+
+
+def test_the_vote_counts_them_less() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(c, 1.0, (n, 2)) for c, n in ((0, 60), (6, 60), (40, 3))])
+    vote = take_vote(Geometry(rows, 3), 3)
+    opinion = judge(Geometry(rows, 3), {each.name: each.labels for each in vote.members}, 3)
+    sizes = np.array([np.bincount(each.labels, minlength=3).min() for each in vote.members])
+    small = sizes < SMALL * len(rows) / 3
+    assert 0 < small.sum() < len(small)
+    ratio = np.array([each.weight for each in vote.members]) / opinion.weights
+    np.testing.assert_allclose(ratio[small], ratio[~small][0] * np.exp(-2.0))
+    np.testing.assert_allclose(ratio[~small], ratio[~small][0])
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def arena_like() -> None:
 
 
 def ten_thousand(kind: str) -> Any:
-    """Return 10 000 rows of 20 features: round clouds, overlapping classes, or noise."""
+    """Return 10,000 rows of 20 features: round clouds, overlapping classes, or noise."""
     from sklearn.datasets import make_blobs, make_classification
 
     if kind == "clouds":
@@ -109,8 +109,7 @@ def ten_starts(kind: str) -> None:
 
 
 def predictions(n_rows: int, method: str = "predict") -> Callable[[], Any]:
-    """Return a function that predicts new rows of five curved sheets, with a model of 20 000 x
-    20."""
+    """Return a function that predicts new rows of five curved sheets (model: 20,000 × 20)."""
     model = fit(sheets(20_000, 1), 5)
     few, rows = sheets(1000, 2), sheets(n_rows, 3)
     getattr(model, method)(few)  # compiles
@@ -139,7 +138,7 @@ def second_fit() -> Callable[[], Any]:
 
 
 class Task(NamedTuple):
-    """What is timed; where ``prepare``, what it returns."""
+    """What is timed: ``run``, or with ``prepare`` the function that it returns."""
 
     run: Callable[[], Any]
     targets: tuple[float | None, float | None] = (None, None)  # from nothing, kept programs

@@ -471,7 +471,7 @@ def test_callbacks_are_told_and_can_stop(table: Floats, quick_fit: Fit) -> None:
     assert seen[-1].cluster_sizes.sum() == pytest.approx(60.0)
 
 
-def test_verbose_prints_a_line_a_round(
+def test_verbose_prints_a_line_per_iteration(
     table: Floats, quick_fit: Fit, capsys: pytest.CaptureFixture[str]
 ) -> None:
     quick_fit(table, verbose=1, tol=0.0)

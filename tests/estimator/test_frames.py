@@ -142,7 +142,7 @@ def interrupt(progress: Progress) -> None:
 
 
 @pytest.mark.parametrize("n_init", [1, 2])
-def test_an_interrupted_fit_keeps_finished_rounds(
+def test_an_interrupted_fit_keeps_finished_iterations(
     table: Floats, quick_fit: Fit, n_init: int
 ) -> None:
     model = SGPMIC(3).set_params(
@@ -160,7 +160,7 @@ def test_an_interrupted_fit_keeps_finished_rounds(
         assert model.starts_[0]["n_iter"] == QUICK["max_iter"]
 
 
-def test_an_interrupt_before_the_first_round_changes_nothing(
+def test_an_interrupt_before_the_first_iteration_changes_nothing(
     table: Floats, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:

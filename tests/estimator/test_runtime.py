@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
 
 
-def test_rounds_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> None:
+def test_iterations_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) -> None:
     em_iteration.clear_cache()
     quick_fit(table, max_iter=4, tol=0.0)
     assert len(em_iteration) == 1

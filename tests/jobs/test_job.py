@@ -279,7 +279,7 @@ def test_the_watchdog_barks_only_when_nothing_moves() -> None:
     assert "stuck" in barks[0]
 
 
-def test_the_watchdog_knows_how_long_rounds_take() -> None:
+def test_the_watchdog_knows_how_long_iterations_take() -> None:
     dog = Watchdog()
     first = dog.allowed
     for _ in range(3):

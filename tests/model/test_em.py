@@ -125,7 +125,7 @@ def compilations() -> int:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_round_lowers_the_objective(case: str) -> None:
+def test_no_iteration_lowers_the_objective(case: str) -> None:
     kind, chosen, strength = CASES[case]
     before = compilations()
     for seed in range(4):

@@ -102,7 +102,7 @@ def objective(problem: dense.Problem, state: State, rows: Rows, chosen: EMOption
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_round_lowers_the_bound(case: str) -> None:
+def test_no_iteration_lowers_the_bound(case: str) -> None:
     kind, chosen = CASES[case]
     for seed in range(3):
         problem, state, rows = begin(kind, chosen, seed)

@@ -427,7 +427,7 @@ class TestCharts:
         words = [words for _, words in chart["y_ticks"]]
         assert len(set(words)) == len(words) >= 3
 
-    def test_a_first_round_far_below_is_cut(self):
+    def test_a_first_iteration_far_below_is_cut(self):
         bounds = [-1e6, 10.0, 11.0, 12.0]
         history = {"start": [0] * 4, "iteration": [1, 2, 3, 4], "bound": bounds}
         chart = bound_chart(make_content(history=history))

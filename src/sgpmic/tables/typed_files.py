@@ -266,10 +266,7 @@ _Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and dtype
 
 
 def open_npz(path: str) -> Source:
-    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data.
-
-    Only the headers of the others are read.
-    """
+    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data."""
     with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
         headers = {
             member.filename.removesuffix(".npy"): _read_header(path, archive.zip, member)

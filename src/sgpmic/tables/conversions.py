@@ -121,11 +121,9 @@ def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
     texts = {name for name, column in columns.items() if pa.types.is_string(column.type)}
     names = sorted(texts - others)
     # The first cells rule out most columns of words.
-    heads = list(_plain_numbers({name: columns[name].slice(0, 100) for name in names}))
-    step = max(1, len(heads) * _MOST_BYTES // max(table.nbytes, 1))
-    for start in range(0, len(heads), step):
-        found = _plain_numbers({name: columns[name] for name in heads[start : start + step]})
-        columns |= {name: cells for name, cells in found.items() if cells.null_count < len(cells)}
+    heads = _plain_numbers({name: columns[name].slice(0, 100) for name in names})
+    found = _plain_numbers({name: columns[name] for name in heads})
+    columns |= {name: cells for name, cells in found.items() if cells.null_count < len(cells)}
     return pa.table(columns)
 
 
@@ -146,15 +144,16 @@ def _cast_together(
     columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = "."
 ) -> Iterator[tuple[list[str], pa.Array, pa.Array]]:
     """Yield names, text and numbers, both concatenated, of those text columns that are numeric."""
-    # In one call, to save overhead per call; if that fails, in two halves, recursively.
+    # In one call, to save overhead per call; if that fails or is too much, in two halves.
     if not columns:
         return
     names, half = list(columns), len(columns) // 2
     numbers = None
     with contextlib.suppress(pa.ArrowInvalid):  # of different types, or too long for one array
-        chunks = [one for column in columns.values() for one in getattr(column, "chunks", [column])]
-        texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-        numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
+        if not half or sum(column.nbytes for column in columns.values()) <= _MOST_BYTES:
+            chunks = [c for column in columns.values() for c in getattr(column, "chunks", [column])]
+            texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
+            numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
     if numbers is not None:
         yield names, texts, numbers
     elif half:

@@ -238,10 +238,7 @@ class Cells:
         return self.parse(lambda cell: number_of(cell, decimal))
 
     def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Ints]:
-        """Return the levels as text, and every cell's index into them, -1 where missing.
-
-        ``kept`` are keys of levels that would otherwise be taken as missing.
-        """
+        """Return the levels, and every cell's index, -1 where missing; keys in ``kept`` are not."""
         different, codes = self._different()
         if self.holds != "text":
             return tuple(map(self._words, different)), codes
@@ -250,10 +247,7 @@ class Cells:
         return self.texts, np.where(missing[codes], -1, codes)
 
     def parse(self, parse: Callable[[Any], float | None]) -> Floats:
-        """Apply ``parse`` to the cells of a text or numeric column, NaN where missing.
-
-        Raise `BadCells` for cells that parse as None, and for all cells of other columns.
-        """
+        """Apply ``parse`` to text or numbers, NaN where missing; None and others are `BadCells`."""
         cells, codes = self._different()
         parsed = [parse(cell) if self.holds in ("text", "number") else None for cell in cells]
         bad = [

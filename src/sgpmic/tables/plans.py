@@ -128,12 +128,10 @@ def _standard_forms(columns: Floats) -> Floats:
 
 
 def _centered(columns: Floats) -> tuple[Bools, Floats]:
-    """Return the mask of observed cells, and their centered values, 0 where missing.
-
-    Values are first scaled to at most 1 in magnitude, so that squares neither overflow nor cancel.
-    """
+    """Return the mask of observed cells, and their centered values, 0 where missing."""
     known = ~np.isnan(columns)
     y = np.where(known, columns, 0.0)
+    # At most 1 in magnitude, so that squares neither overflow nor cancel.
     y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
     y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
     y[~known] = 0.0

@@ -114,10 +114,7 @@ class TableReader(Source):
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
     ) -> Iterator[Block]:
-        """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
-
-        Blocks and errors are those of `raw_blocks`; infinite and non-numeric values are errors too.
-        """
+        """Yield `raw_blocks` of ``features``, as finite numbers or NaN, and ``texts``, as text."""
         if not features:
             raise TableError(f"{self.path}: no feature column is left; keep at least one column")
         self.require([*features, *texts])

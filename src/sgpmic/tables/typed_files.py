@@ -189,11 +189,8 @@ def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
 
 
 def _sheet_size(path: str) -> tuple[int, int, int]:
-    """Return the last row and column of a workbook's first sheet, and its number of values.
-
-    Cells without a value, which may be formatted, do not count. The dimensions that the sheet
-    declares may be wrong.
-    """
+    """Return the last row and column of a workbook's first sheet, and its number of values."""
+    # The dimensions that the sheet declares may be wrong, or include formatted, empty cells.
     last_row = last_column = n_values = row = column = 0
 
     def start(tag: str, attributes: dict[str, str]) -> None:

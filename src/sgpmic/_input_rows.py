@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from sgpmic._types import Floats
 from sgpmic.exceptions import ColumnsWarning
 from sgpmic.learning.preprocessing import LARGEST_DATA
+from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
@@ -39,10 +40,7 @@ def _has_other_columns(X: Any) -> bool:
 
 
 def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], str]]]:
-    """Encode a data frame with text, categories or dates.
-
-    Returns the encoder, the encoded rows, and a warning; otherwise None, X itself, and none.
-    """
+    """Encode a data frame that is not all numbers; return encoder (or None), rows and warnings."""
     if not _has_other_columns(X):
         return None, X, []
     from sgpmic import TableEncoder
@@ -59,10 +57,7 @@ def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], 
 
 
 def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
-    """Return the columns that describe rows but are not features, by name.
-
-    These are a string index, and columns of ids and text.
-    """
+    """Return what describes rows but is no feature: a string index, ids and text, by name."""
     found = {}
     if hasattr(X, "iloc") and X.index.dtype.kind == "O":  # pandas
         found[str(X.index.name or "index")] = [str(name) for name in X.index]
@@ -206,5 +201,4 @@ def _no_numbers(X: Any, ndim: int | None = None) -> Exception | None:
 
 
 def _said(error: Exception) -> str:
-    words = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return words if len(words) <= 120 else words[:119] + "…"
+    return shortened(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 120)

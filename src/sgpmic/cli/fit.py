@@ -98,7 +98,7 @@ def fit(
     began, folder = time.perf_counter(), RunFolder(out)
     data, rows = _read(job, table, asked, folder)
     results.show_columns(data, len(data.columns) if dry_run else results.MOST_SHOWN)
-    if data.is_mixed:
+    if data.encoder is not None and data.encoder.has_categories_:
         # The encoder has already brought all columns to a common unit.
         parameters.setdefault("scale", "one")
     model = job.do(lambda: _make_model(parameters, as_published, job))
@@ -115,10 +115,7 @@ def fit(
 def _read(
     job: CommandJob, table: Path, asked: ColumnOptions, folder: RunFolder
 ) -> tuple[EncodedTable, Rows]:
-    """Read this process's non-empty rows, and the ids of all its rows.
-
-    If several processes share a table, the first one fits the encoder and broadcasts it.
-    """
+    """Read this process's non-empty rows, and the ids of all its rows."""
     from sgpmic.tables.dataset import Dataset, FittedColumns, without_empty_rows
 
     def check() -> None:
@@ -126,6 +123,7 @@ def _read(
             raise RunFolderError(f"{table} would be overwritten by the results; move it first.")
 
     dataset = job.do(lambda: Dataset(table, asked))
+    # The first process fits the encoder for all.
     told = job.do(lambda: dataset.fit_columns().to_json() if job.is_first else "")
     fitted = FittedColumns.from_json(told if job.is_alone else job.tell(told))
     everything = job.do(lambda: dataset.read(fitted, (job.process, job.n_processes)))
@@ -216,10 +214,7 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
 
 
 def _learn(this: Fit, callbacks: list[Callable[[object], None]]) -> None:
-    """Fit with a live display, and collect the model's warnings.
-
-    ``callbacks`` abort the fit if another process is lost or stuck.
-    """
+    """Fit with a live display, and collect the model's warnings."""
     from sgpmic._runtime import listening
     from sgpmic.exceptions import collected_warnings
     from sgpmic.process_group import SharedTable

@@ -49,10 +49,7 @@ def note(sentence: str) -> None:
 
 @contextmanager
 def one_sentence(what: object, doing: str = "written") -> Iterator[None]:
-    """Exit with a one-sentence error on problems with files or folders.
-
-    For an OSError, the message says that ``what`` cannot be ``doing``.
-    """
+    """Exit with one sentence on errors of files; an OSError is "``what`` cannot be ``doing``"."""
     from sgpmic.storage.model_file import ModelFileError
     from sgpmic.storage.run_folder import RunFolderError
     from sgpmic.tables.errors import TableError
@@ -66,10 +63,8 @@ def one_sentence(what: object, doing: str = "written") -> Iterator[None]:
 
 
 def prepare_process() -> None:
-    """Suppress XLA's log messages, and ignore write errors of the output streams.
-
-    Loading a compiled program makes XLA print errors about tuning flags that no processor has.
-    """
+    """Suppress XLA's log messages, and ignore write errors of the output streams."""
+    # Loading a compiled program makes XLA print errors about tuning flags that no processor has.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     screens: Any = sys
     for name in ("stdout", "stderr"):

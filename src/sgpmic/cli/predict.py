@@ -166,10 +166,7 @@ def _write_answers(
     record: dict[str, Any],
     id_name: str | None,
 ) -> tuple[int, int, int, set[str]]:
-    """Write the predictions; return the numbers of all, unusual and empty rows, and the warnings.
-
-    Block by block: a table may be larger than memory.
-    """
+    """Write the predictions; return the numbers of all, unusual and empty rows, and warnings."""
     from sgpmic.exceptions import collected_warnings
     from sgpmic.learning.preprocessing import dense_rows
     from sgpmic.tables.dataset import read_blocks

@@ -22,10 +22,7 @@ _T = TypeVar("_T")
 
 
 def join_job(processes: int, device: str) -> CommandJob:
-    """Join the job this process was started in, or launch the requested number of processes.
-
-    These run the same command; the launching process exits when they do.
-    """
+    """Join the job this process was started in, or launch processes that run the same command."""
     opt.name_device(device)
     try:
         found = find_job(os.environ)

@@ -143,8 +143,7 @@ _PIVOT = 69
 
 def parse_date(text: str, day_first: bool) -> float | None:
     """Parse a date as days since 1970; None if the text is not one."""
-    matches = (form.fullmatch(text) for form in _DATES)
-    found = next((match for match in matches if match is not None), None)
+    found = next(filter(None, (form.fullmatch(text) for form in _DATES)), None)
     if found is None:
         return None
     parts = found.groupdict(default="")

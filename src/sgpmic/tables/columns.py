@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sgpmic._types import Floats
+from sgpmic._types import Floats, Ints
 from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.cell_text import (
     TRUTH,
@@ -30,7 +30,7 @@ from sgpmic.tables.cell_text import (
     parse_date,
     parse_time,
 )
-from sgpmic.tables.conversions import Cells, Codes, number_of
+from sgpmic.tables.conversions import Cells, number_of
 from sgpmic.tables.errors import BadCells
 
 #: Kinds that a user may declare.
@@ -206,22 +206,25 @@ class DateEncoding(Encoding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        circles = [size for size in (self.year, self.day) if size is not None]
-        if any(size <= 0 for size in circles) or (self.time_only and self.day is None):
+        if any(size <= 0 for *_, size in self._phases) or (self.time_only and self.day is None):
             raise ValueError("a date must have divisors above 0, and a time of the day one of them")
+
+    @property
+    def _phases(self) -> list[tuple[str, float, float]]:
+        """The name, period in days, and divisor of every phase that is encoded."""
+        phases = (("year", YEAR, self.year), ("day", 1.0, self.day))
+        return [(name, period, size) for name, period, size in phases if size is not None]
 
     def feature_names(self, column: str) -> list[str]:
         names = [] if self.time_only else [column]
-        for divisor, period in ((self.year, "year"), (self.day, "day")):
-            if divisor is not None:
-                names += [f"{column} ({period}, sine)", f"{column} ({period}, cosine)"]
+        for name, *_ in self._phases:
+            names += [f"{column} ({name}, sine)", f"{column} ({name}, cosine)"]
         return names
 
     @property
     def becomes(self) -> str:
         parts = [] if self.time_only else ["days"]
-        parts += ["time of year"] * (self.year is not None)
-        parts += ["time of day"] * (self.day is not None)
+        parts += [f"time of {name}" for name, *_ in self._phases]
         return f"number, {' and '.join(parts)}"
 
     def read(self, cells: Cells) -> Floats:
@@ -246,9 +249,7 @@ class DateEncoding(Encoding):
     def encode(self, cells: Cells) -> Encoded:
         days = self.read(cells)
         parts = [] if self.time_only else [(days / self.divisor)[:, None]]
-        for divisor, period in ((self.year, YEAR), (self.day, 1.0)):
-            if divisor is not None:
-                parts.append(circle(days, period) / divisor)
+        parts += [circle(days, period) / size for _, period, size in self._phases]
         return Encoded(np.hstack(parts))
 
     def days(self, features: Floats) -> Floats:
@@ -304,7 +305,7 @@ class WordEncoding(Encoding):
         """Return the word index of every row, not rounded; NaN where missing."""
         return features[:, 0] * getattr(self, "divisor", 1.0)
 
-    def codes(self, features: Floats) -> Codes:
+    def codes(self, features: Floats) -> Ints:
         """Return the nearest word index of every row; -1 where missing."""
         places = self.places(features)
         nearest = np.clip(np.round(np.nan_to_num(places)), 0, len(self.words) - 1)
@@ -482,7 +483,7 @@ class Levels(NamedTuple):
 
     name: str
     levels: tuple[str, ...]
-    codes: Codes  # (n_rows,): the index of every row's level, -1 where missing
+    codes: Ints  # (n_rows,): the index of every row's level, -1 where missing
 
 
 class Description(NamedTuple):

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from sgpmic._types import Floats
+from sgpmic._types import Floats, Ints
 from sgpmic.tables.cell_text import (
     MISSING,
     MISSING_IN_NUMBERS,
@@ -25,8 +24,6 @@ from sgpmic.tables.cell_text import (
     parse_plain_number,
 )
 from sgpmic.tables.errors import BadCells, TableError, list_names, quote
-
-Codes = NDArray[np.int64]
 
 # Digits with a redundant leading zero are a code: a zip code, phone number or article number.
 _CODE = r"^[+-]?0[0-9]+$"
@@ -80,10 +77,7 @@ _ONE_NAN = [None, pa.py_buffer(np.array([np.nan]))]
 
 
 def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, dict[str, BadCells]]:
-    """Convert columns of supported types to a 2-D array, NaN where missing.
-
-    Also returns the first non-numeric cell of every column that has one.
-    """
+    """Convert columns to a 2-D array, NaN where missing, and the first bad cell of each."""
     columns = {name: plain(column) for name, column in columns.items()}
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
     cast: dict[str, Floats] = {}
@@ -93,7 +87,7 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
     found, bad = [], {}
     for name, column in columns.items():
         if name not in texts:
-            values = _typed_numbers(column)
+            values = _floats(column)
         elif name in cast:
             values = cast[name]
         else:
@@ -106,17 +100,13 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
     return np.column_stack(found), bad
 
 
-def _typed_numbers(column: pa.Array) -> Floats:
-    if not (pa.types.is_float64(column.type) or pa.types.is_float16(column.type)):
-        # Not "safe": round integers beyond 2^53, as everywhere else.
-        column = pc.cast(column, pa.float64(), safe=False)
-    return _floats(column)
-
-
 def _floats(column: pa.Array) -> Floats:
-    """Convert an Arrow array of floats to NumPy, NaN where missing."""
+    """Convert an Arrow array of numbers or booleans to NumPy, NaN where missing."""
     if pa.types.is_float16(column.type):
         return column.to_numpy(zero_copy_only=False).astype(np.float64)
+    if not pa.types.is_float64(column.type):
+        # Not "safe": round integers beyond 2^53, as everywhere else.
+        column = pc.cast(column, pa.float64(), safe=False)
     # Avoid to_numpy here: it imports pandas if installed, which takes a third of a second.
     if column.null_count:
         column = pc.coalesce(column, pa.Array.from_buffers(pa.float64(), 1, _ONE_NAN)[0])
@@ -125,20 +115,15 @@ def _floats(column: pa.Array) -> Floats:
 
 
 def with_plain_numbers(table: pa.Table, text: Collection[str] = ()) -> pa.Table:
-    """Convert text columns that hold only plain numbers to numeric columns.
-
-    Columns in ``text`` are left alone, because they are known to be something else.
-    """
+    """Convert text columns of only plain numbers to numeric ones, except those in ``text``."""
     columns = dict(zip(table.column_names, table.columns, strict=True))
     others = set(text) if len(table) else set(columns)
     texts = {name for name, column in columns.items() if pa.types.is_string(column.type)}
     names = sorted(texts - others)
     # The first cells rule out most columns of words.
-    heads = list(_plain_numbers({name: columns[name].slice(0, 100) for name in names}))
-    step = max(1, len(heads) * _MOST_BYTES // max(table.nbytes, 1))
-    for start in range(0, len(heads), step):
-        found = _plain_numbers({name: columns[name] for name in heads[start : start + step]})
-        columns |= {name: cells for name, cells in found.items() if cells.null_count < len(cells)}
+    heads = _plain_numbers({name: columns[name].slice(0, 100) for name in names})
+    found = _plain_numbers({name: columns[name] for name in heads})
+    columns |= {name: cells for name, cells in found.items() if cells.null_count < len(cells)}
     return pa.table(columns)
 
 
@@ -158,20 +143,17 @@ def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array
 def _cast_together(
     columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = "."
 ) -> Iterator[tuple[list[str], pa.Array, pa.Array]]:
-    """Cast those of several equally long text columns that are numeric, null where missing.
-
-    All cells are cast in one call, to save overhead per call; if that fails, the columns are split
-    in two halves, recursively. Yields column names, and the text and numbers of these columns,
-    concatenated.
-    """
+    """Yield names, text and numbers, both concatenated, of those text columns that are numeric."""
+    # In one call, to save overhead per call; if that fails or is too much, in two halves.
     if not columns:
         return
     names, half = list(columns), len(columns) // 2
     numbers = None
     with contextlib.suppress(pa.ArrowInvalid):  # of different types, or too long for one array
-        chunks = [one for column in columns.values() for one in getattr(column, "chunks", [column])]
-        texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-        numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
+        if not half or sum(column.nbytes for column in columns.values()) <= _MOST_BYTES:
+            chunks = [c for column in columns.values() for c in getattr(column, "chunks", [column])]
+            texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
+            numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
     if numbers is not None:
         yield names, texts, numbers
     elif half:
@@ -242,7 +224,7 @@ class Cells:
     values: Floats
     texts: tuple[str, ...] = ()  # the distinct values of a text column, stripped
     #: The index of every cell's text, -1 for a null.
-    codes: Codes = field(default_factory=lambda: np.empty(0, np.int64))
+    codes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     order: tuple[str, ...] | None = None  # levels from low to high if the type has an order
 
     def read_numbers(self, decimal: str = ".") -> Floats:
@@ -255,11 +237,8 @@ class Cells:
                 return np.append(cast.to_numpy(zero_copy_only=False), np.nan)[self.codes]
         return self.parse(lambda cell: number_of(cell, decimal))
 
-    def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Codes]:
-        """Return the levels as text, and every cell's index into them, -1 where missing.
-
-        ``kept`` are keys of levels that would otherwise be taken as missing.
-        """
+    def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Ints]:
+        """Return the levels, and every cell's index, -1 where missing; keys in ``kept`` are not."""
         different, codes = self._different()
         if self.holds != "text":
             return tuple(map(self._words, different)), codes
@@ -268,10 +247,7 @@ class Cells:
         return self.texts, np.where(missing[codes], -1, codes)
 
     def parse(self, parse: Callable[[Any], float | None]) -> Floats:
-        """Apply ``parse`` to the cells of a text or numeric column, NaN where missing.
-
-        Raise `BadCells` for cells that parse as None, and for all cells of other columns.
-        """
+        """Apply ``parse`` to text or numbers, NaN where missing; None and others are `BadCells`."""
         cells, codes = self._different()
         parsed = [parse(cell) if self.holds in ("text", "number") else None for cell in cells]
         bad = [
@@ -284,7 +260,7 @@ class Cells:
             raise BadCells(int(rows[0]), self._words(cells[codes[rows[0]]]), len(rows))
         return np.asarray([*parsed, None], np.float64)[codes]
 
-    def _different(self) -> tuple[Sequence[Any], Codes]:
+    def _different(self) -> tuple[Sequence[Any], Ints]:
         """Return the distinct cells, as text or as numbers, and every cell's index into them."""
         if self.holds == "text":
             return self.texts, self.codes
@@ -324,17 +300,16 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
         texts = tuple(encoded.dictionary.to_pylist())
         return Cells("text", np.empty(0), texts, codes, order)
     if pa.types.is_boolean(kind):
-        return Cells("bool", _typed_numbers(column))
+        return Cells("bool", _floats(column))
     if _is_number(kind):
-        return Cells("number", _typed_numbers(column))
+        return Cells("number", _floats(column))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         # Timestamps with a time zone are stored in UTC.
         storage = pa.int32() if kind.bit_width == 32 else pa.int64()
         unit = {"date32[day]": "day", "date64[ms]": "ms"}.get(str(kind)) or kind.unit
-        days = _typed_numbers(pc.cast(column, storage)) / _PER_DAY[unit]
+        days = _floats(pc.cast(column, storage)) / _PER_DAY[unit]
         is_date = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-        is_time = pa.types.is_time(kind)
-        return Cells("date" if is_date else "time" if is_time else "number", days)
+        return Cells("date" if is_date else "time" if pa.types.is_time(kind) else "number", days)
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
     return Cells("other" if len(column) > column.null_count else "empty", present)
 

@@ -59,11 +59,6 @@ class EncodedTable(Table):
     notes: tuple[str, ...] = ()  # warnings about cells
     first_row: int = 0  # number of rows in the file before these
 
-    @property
-    def is_mixed(self) -> bool:
-        """Whether an encoder has brought columns of different kinds to a common unit."""
-        return self.encoder is not None and self.encoder.has_categories_
-
 
 class FittedColumns(NamedTuple):
     """Fitted encoder and id column of a table."""
@@ -225,10 +220,7 @@ def read_again(
 
 
 def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
-    """Read the id and text columns, which are not features, for the report.
-
-    ``columns`` are those of :class:`EncodedTable`. Empty rows are included.
-    """
+    """Read those of an encoded table's ``columns`` that are ids or text, including empty rows."""
     names = [column["name"] for column in columns if column["kind"] in ("id", "text")]
     if not names:
         return {}

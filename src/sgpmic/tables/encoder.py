@@ -173,7 +173,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
                 "what they are"
             )
-        return self._set_fitted(describe_columns(plans), encodings, named)
+        return self._set_fitted(describe_columns(plans, encodings), encodings, named)
 
     def _check_parameters(self, names: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:
         """Validate the parameters; return the kind and the order of all declared columns."""

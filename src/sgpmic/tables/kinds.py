@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from sgpmic._types import Bools, Floats
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.tables.cell_text import (
     MISSING_IN_NUMBERS,
     TRUTH,
@@ -55,7 +55,7 @@ from sgpmic.tables.columns import (
     OrderEncoding,
     YesNoEncoding,
 )
-from sgpmic.tables.conversions import Cells, Codes
+from sgpmic.tables.conversions import Cells
 from sgpmic.tables.errors import BadCells, not_all, quote
 
 Readable = NumberEncoding | DateEncoding | YesNoEncoding
@@ -115,7 +115,7 @@ class Plan:
     encoding: Encoding | None = None
     values: Floats = field(default_factory=lambda: np.empty(0))  # numbers, days, or ordinal ranks
     levels: tuple[str, ...] = ()  # of a category, the most frequent first
-    codes: Codes = field(init=False)  # every cell's index into levels
+    codes: Ints = field(init=False)  # every cell's index into levels
 
     @property
     def is_kept(self) -> bool:
@@ -195,7 +195,7 @@ class Plan:
             self.values = self.encoding.encode(self.cells).values[:, 0]
 
 
-def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ...], Codes]:
+def _merge_spellings(levels: Sequence[str], codes: Ints) -> tuple[tuple[str, ...], Ints]:
     """Merge levels that differ only in case or spaces; sort by decreasing frequency."""
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
     keys = [key(level) for level in levels]
@@ -211,11 +211,7 @@ def _merge_spellings(levels: Sequence[str], codes: Codes) -> tuple[tuple[str, ..
 
 
 def least_count(n: int, min_frequency: float) -> int:
-    """Return the number of cells below which a level is rare.
-
-    It is ``min_frequency`` times ``n``, but at least five, or ``n // 10`` (not below two) if ``n``
-    is less than fifty; one if ``min_frequency`` is 0.
-    """
+    """Return the number of cells below which a level is rare, as `TableEncoder` documents."""
     if min_frequency == 0:
         return 1
     return max(2, min(5, n // 10), int(np.ceil(min_frequency * n)))
@@ -321,7 +317,7 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
         _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)
 
 
-def _as_number(plan: Plan, codes: Codes) -> bool:
+def _as_number(plan: Plan, codes: Ints) -> bool:
     """Parse a text column as numbers, if most cells are; return whether they are."""
     texts = _texts(plan.cells)
     if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
@@ -346,7 +342,7 @@ def _as_number(plan: Plan, codes: Codes) -> bool:
     return True
 
 
-def _as_date(plan: Plan, codes: Codes) -> bool:
+def _as_date(plan: Plan, codes: Ints) -> bool:
     """Parse a text column as dates, if most cells are; return whether they are."""
     texts = _texts(plan.cells)
     if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
@@ -387,7 +383,7 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
 
 
 def _is_mostly(
-    plan: Plan, bad: BadCells, codes: Codes, parsed: Iterable[float | None], kind: str
+    plan: Plan, bad: BadCells, codes: Ints, parsed: Iterable[float | None], kind: str
 ) -> bool:
     """Return whether most cells are of a kind; if so, record an error about the others."""
     n, n_different = int((codes >= 0).sum()), sum(value is not None for value in parsed)
@@ -397,7 +393,7 @@ def _is_mostly(
     return True
 
 
-def _decide_levels(plan: Plan, present: list[str], codes: Codes, min_frequency: float) -> None:
+def _decide_levels(plan: Plan, present: list[str], codes: Ints, min_frequency: float) -> None:
     """Classify a text column as category, id or text."""
     counts = np.bincount(codes[codes >= 0])
     n = int(counts.sum())
@@ -473,12 +469,10 @@ def _is_clock(different: Floats, words: set[str]) -> bool:
 
 
 def _counts_rows(values: Floats) -> bool:
-    """Return whether integers number the rows, up or down.
-
-    With many rows, any constant step will do: the table may be a sample of a larger one.
-    """
+    """Return whether integers number the rows, up or down."""
     steps = np.diff(values)
     step = np.median(steps)
+    # With many rows, any constant step will do: the table may be a sample of a larger one.
     if abs(step) != 1 and len(values) < _MANY:
         return False
     share = (steps == step).mean()

@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import islice
 
 import numpy as np
+from scipy.stats import skew
 
-from sgpmic._types import Bools, Floats
+from sgpmic._types import Bools, Floats, Ints
 from sgpmic.tables.cell_text import key
 from sgpmic.tables.columns import (
     OTHER,
@@ -23,7 +24,7 @@ from sgpmic.tables.columns import (
     circle,
     feature_names,
 )
-from sgpmic.tables.conversions import Codes, date_words
+from sgpmic.tables.conversions import date_words
 from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import MOST_CLASSES, MOST_RENAMED, Plan, least_count
 
@@ -75,7 +76,7 @@ def leave_out_copies(plans: Sequence[Plan]) -> None:
         few = plan.is_kept and 0 < len(plan.levels) <= MOST_RENAMED
         if not few or len(plan.codes) < _FEWEST_FOR_COPY:
             continue
-        # Codes in order of first appearance do not depend on the names of the levels.
+        # Ints in order of first appearance do not depend on the names of the levels.
         _, start, inverse = np.unique(plan.codes, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(start))
         found = seen.setdefault(np.where(plan.codes < 0, -1, rank[inverse]).tobytes(), plan)
@@ -84,10 +85,7 @@ def leave_out_copies(plans: Sequence[Plan]) -> None:
 
 
 def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
-    """Map copies of earlier columns to the index of the original, and whether they are exact.
-
-    A column with an absolute correlation of .999 or more is a near-copy.
-    """
+    """Map copies of earlier columns to the index of the original, and whether they are exact."""
     if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
         return {}
 
@@ -130,12 +128,10 @@ def _standard_forms(columns: Floats) -> Floats:
 
 
 def _centered(columns: Floats) -> tuple[Bools, Floats]:
-    """Return the mask of observed cells, and their centered values, 0 where missing.
-
-    Values are first scaled to at most 1 in magnitude, so that squares neither overflow nor cancel.
-    """
+    """Return the mask of observed cells, and their centered values, 0 where missing."""
     known = ~np.isnan(columns)
     y = np.where(known, columns, 0.0)
+    # At most 1 in magnitude, so that squares neither overflow nor cancel.
     y /= np.maximum(np.abs(y).max(axis=1, keepdims=True), np.finfo(float).tiny)
     y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
     y[~known] = 0.0
@@ -146,10 +142,7 @@ def _centered(columns: Floats) -> tuple[Bools, Floats]:
 
 
 def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
-    """Leave out columns that are mostly missing or look like class labels.
-
-    Columns that the user has declared are kept.
-    """
+    """Leave out undeclared columns that are mostly missing or look like class labels."""
     found = [plan for plan in plans if plan.is_kept and not plan.declared]
     for plan in found:
         share = float(plan.missing.mean())
@@ -200,7 +193,7 @@ def _moments(columns: Sequence[Floats]) -> Floats:
     return np.stack([known, y, y**2])
 
 
-def _explained(moments: Floats, codes: Codes) -> Floats:
+def _explained(moments: Floats, codes: Ints) -> Floats:
     """Return the between-group share of every column's variance (eta squared, bias-corrected)."""
     rows = np.argsort(codes, kind="stable")[(codes < 0).sum() :]
     starts = np.unique(codes[rows], return_index=True)[1]
@@ -229,10 +222,7 @@ def _squared_correlation(one: Floats, other: Floats) -> float:
 def choose_encodings(
     plans: Sequence[Plan], log: str | bool | Sequence[str], min_frequency: float
 ) -> bool:
-    """Choose the encodings of kept columns; return whether they bring them to a common unit.
-
-    ``log`` and ``min_frequency`` are those of :class:`~sgpmic.TableEncoder`.
-    """
+    """Choose the encodings of kept columns; return whether they bring them to a common unit."""
     rare = set()
     for plan in plans:
         if plan.is_kept and plan.kind == "category":
@@ -267,11 +257,7 @@ def choose_encodings(
 
 
 def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
-    """Return the encoding of a category, or None if all but one level are rare.
-
-    Rare levels (:func:`~sgpmic.tables.kinds.least_count`) are merged; if their total is still too
-    small, so is the rarest of the others. A declared category of two levels keeps both.
-    """
+    """Return the encoding of a category, its rare levels merged; None if all but one are rare."""
     present = plan.codes[plan.codes >= 0]
     counts = np.bincount(present, minlength=len(plan.levels))
     least = least_count(len(present), min_frequency)
@@ -299,10 +285,7 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
 
 
 def _is_rare(plan: Plan, min_frequency: float) -> bool:
-    """Return whether nearly all cells of a yes/no column are equal.
-
-    Once standardized, the few others would be extreme outliers.
-    """
+    """Return whether a yes/no column is so uneven that, standardized, the rest are outliers."""
     if plan.kind != "yes_no" or plan.declared:
         return False
     present = plan.present
@@ -311,11 +294,7 @@ def _is_rare(plan: Plan, min_frequency: float) -> bool:
 
 
 def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
-    """Return the encoding of a date.
-
-    The phase of the year is encoded if the dates span two years or more, that of the day if there
-    are times and they span two days or more; both only if the phases are spread out.
-    """
+    """Return the encoding of a date, with the phases of those periods that it spans twice."""
     days, times = plan.present, plan.is_time
     span = float(np.ptp(days))
     year = _circle_size(days, YEAR) if span >= 2 * YEAR and not times else None
@@ -333,11 +312,7 @@ def _circle_size(days: Floats, period: float) -> float | None:
 
 
 def _log_shift(values: Floats, rule: str) -> tuple[float | None, bool]:
-    """Return what to add before taking the logarithm, or None for no logarithm.
-
-    The rules 'auto' and 'yes' are those of ``log`` in :class:`~sgpmic.TableEncoder`. Also returns
-    whether to suggest a logarithm although there are zeros.
-    """
+    """Return what to add before the logarithm (None: take none), and whether to suggest one."""
     if rule == "no" or not len(values) or values.min() < 0 or values.max() <= 0:
         return None, False
     positive = values[values > 0]
@@ -346,24 +321,14 @@ def _log_shift(values: Floats, rule: str) -> tuple[float | None, bool]:
         return (float(positive.min()) / 2 if has_zeros else 0.0), False
     if len(np.unique(values)) < 20 or values.max() < 10 * np.median(positive):
         return None, False
-    skewness = _skewness(values)
+    skewness = skew(values / values.max())  # squares of small numbers underflow
     if skewness <= 2 or has_zeros:
-        return None, skewness > 2
-    return (0.0 if skewness >= 2 * abs(_skewness(np.log(values))) else None), False
-
-
-def _skewness(values: Floats) -> float:
-    scaled = values / np.abs(values).max() if np.abs(values).max() > 0 else values
-    centered = scaled - scaled.mean()
-    deviation = centered.std()
-    return float(np.mean((centered / deviation) ** 3)) if deviation > 1e-12 else 0.0
+        return None, bool(skewness > 2)
+    return (0.0 if skewness >= 2 * abs(skew(np.log(values))) else None), False
 
 
 def _unit(values: Floats, mixed: bool) -> float:
-    """Return the divisor of values: their standard deviation if the table is ``mixed``.
-
-    It is 1 in other tables, and for constant values.
-    """
+    """Return the divisor of values: their standard deviation if ``mixed`` and not 0, else 1."""
     size = float(np.abs(values).max()) if mixed and len(values) else 0.0
     if size == 0:
         return 1.0
@@ -388,9 +353,8 @@ def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
 # ------------------------------------------------------------------------------- words
 
 
-def describe_columns(plans: Sequence[Plan]) -> list[Column]:
+def describe_columns(plans: Sequence[Plan], encodings: Sequence[Encoding | None]) -> list[Column]:
     """Describe every column for the user."""
-    encodings = [plan.encoding if plan.is_kept else None for plan in plans]
     names = iter(feature_names([plan.name for plan in plans], encodings))
     return [
         Column(

@@ -114,10 +114,7 @@ class TableReader(Source):
     def blocks(
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
     ) -> Iterator[Block]:
-        """Yield the columns ``features`` as numbers and ``texts``, of any type, as text.
-
-        Blocks and errors are those of `raw_blocks`; infinite and non-numeric values are errors too.
-        """
+        """Yield `raw_blocks` of ``features``, as finite numbers or NaN, and ``texts``, as text."""
         if not features:
             raise TableError(f"{self.path}: no feature column is left; keep at least one column")
         self.require([*features, *texts])
@@ -127,11 +124,7 @@ class TableReader(Source):
     def _in_blocks(
         self, pieces: Iterable[_Rows], n_columns: int, block_rows: int | None
     ) -> Iterator[list[_Rows]]:
-        """Yield the parts of every block; raise if there are no rows.
-
-        Also raises if the rows would not fit into memory: up front if their number is known, else
-        before memory runs out.
-        """
+        """Yield the parts of every block; raise if there are no rows, or too many for memory."""
         held: list[_Rows] = []
         n_held = n_all = 0
         if block_rows is None and self.n_rows is not None:
@@ -203,10 +196,7 @@ class TableReader(Source):
         return values
 
     def sample(self, names: Sequence[str], most: int) -> tuple[pa.Table, bool]:
-        """Return at most ``most`` rows from across the file, and whether these are all rows.
-
-        Columns are not converted.
-        """
+        """Return at most ``most`` rows, unconverted, from across the file, and whether all are."""
         if self.rows is not None and len(self.rows) > most:
             size = most // _PLACES
             starts = [i * (len(self.rows) - size) // (_PLACES - 1) for i in range(_PLACES)]
@@ -244,10 +234,7 @@ class TableReader(Source):
         label_column: str | None,
         drop: Sequence[str] = (),
     ) -> list[str]:
-        """Return the feature columns, after checking that no column has two roles.
-
-        They are ``columns`` or, if empty, all columns but the others named here.
-        """
+        """Return ``columns`` or, if empty, all without another role; raise if one has two roles."""
         pairs = [("id", id_column), ("label", label_column), *(("dropped", name) for name in drop)]
         roles = [(role, name) for role, name in pairs if name is not None]
         unused = {name for _, name in roles}

@@ -227,8 +227,7 @@ class _TextFile:
         if not content:
             raise TableError(f"{path} is empty; export the table again")
         line = content.partition(b"\n")[0]
-        for delimiter in b"\t;|,":
-            check_count(path, line.count(delimiter))
+        check_count(path, max(line.count(delimiter) for delimiter in b"\t;|,"))
         check_count(path, len(line.split(maxsplit=MOST_COLUMNS)))
         self.layout = find_layout(start)
         self._separators = _separators(self.layout.delimiter)

@@ -189,11 +189,8 @@ def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
 
 
 def _sheet_size(path: str) -> tuple[int, int, int]:
-    """Return the last row and column of a workbook's first sheet, and its number of values.
-
-    Cells without a value, which may be formatted, do not count. The dimensions that the sheet
-    declares may be wrong.
-    """
+    """Return the last row and column of a workbook's first sheet, and its number of values."""
+    # The dimensions that the sheet declares may be wrong, or include formatted, empty cells.
     last_row = last_column = n_values = row = column = 0
 
     def start(tag: str, attributes: dict[str, str]) -> None:
@@ -266,10 +263,7 @@ _Header = tuple[tuple[int, ...], np.dtype[Any]]  # shape and dtype
 
 
 def open_npz(path: str) -> Source:
-    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data.
-
-    Only the headers of the others are read.
-    """
+    """Open a ``.npz`` file: its only two-dimensional array, or the one named X or data."""
     with decoding(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
         headers = {
             member.filename.removesuffix(".npy"): _read_header(path, archive.zip, member)

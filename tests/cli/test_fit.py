@@ -189,6 +189,16 @@ def test_texts_stay_with_their_rows_where_some_are_empty(tmp_path: Path) -> None
         assert payload["ids"] == names
 
 
+def test_a_column_of_text_may_be_named_none(tmp_path: Path) -> None:
+    remarks = [f"what somebody wrote about number {i // 2}, at some length" for i in range(60)]
+    path = write_csv(tmp_path / "t.csv", values(), **{"None": remarks})
+    done = here("fit", path, *QUICK, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    page = (tmp_path / "run" / "report.html").read_text()
+    payload = json.loads(re.search(r'id="payload">(.*?)</script>', page, re.DOTALL)[1])
+    assert [text["words"] for text in payload["texts"]] == [remarks]
+
+
 def test_what_a_run_leaves_behind(tmp_path: Path) -> None:
     ids = [f"id {i}" for i in range(60)]
     given = ["a"] * 20 + ["b"] * 20 + ["c"] * 20

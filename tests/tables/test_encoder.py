@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.preprocessing import OneHotEncoder
 
 from sgpmic import TableEncoder
@@ -310,8 +311,11 @@ def test_names_of_features_are_all_different() -> None:
     [{"a": [1.0] * 9, "b": ["x"] * 9}, {"a": list(range(30))}, {"a": [f"n{i}" for i in range(30)]}],
 )
 def test_a_table_with_nothing_to_learn_from(table: dict[str, Any]) -> None:
+    encoder = TableEncoder()
     with pytest.raises(TableError, match=r"no column is left .*'a' \("):
-        TableEncoder().fit(table)
+        encoder.fit(table)
+    with pytest.raises(NotFittedError):
+        encoder.transform(table)
 
 
 def test_tables_that_are_none() -> None:

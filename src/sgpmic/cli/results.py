@@ -273,8 +273,9 @@ def write_report(
     texts = {}
     if len(data.values) == record["data"]["rows"]:  # not a sample
         found = read_texts(table or record["table"], record["columns"])
-        found.pop(str(data.id_name), None)
         for name, words in found.items():
+            if name == data.id_name:
+                continue
             if len(words) == len(empty):
                 words = [words[row] for row in np.flatnonzero(~empty)]
             if len(words) == len(data.values):  # other processes may have empty rows

@@ -165,7 +165,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         raise_wrong([(plan.name, plan.wrong) for plan in plans if plan.wrong])
         leave_out_no_measurements(plans)
         leave_out_copies(plans)
-        self.has_categories_ = choose_encodings(plans, self.log, float(self.min_frequency))
+        has_categories = choose_encodings(plans, self.log, float(self.min_frequency))
         encodings = [plan.encoding if plan.is_kept else None for plan in plans]
         if not any(encodings):
             reasons = [f"{quote(plan.name)} ({plan.because})" for plan in plans]
@@ -173,6 +173,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
                 "what they are"
             )
+        self.has_categories_ = has_categories
         return self._set_fitted(describe_columns(plans, encodings), encodings, named)
 
     def _check_parameters(self, names: Sequence[str]) -> dict[str, tuple[str, tuple[str, ...]]]:

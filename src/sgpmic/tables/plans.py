@@ -76,7 +76,7 @@ def leave_out_copies(plans: Sequence[Plan]) -> None:
         few = plan.is_kept and 0 < len(plan.levels) <= MOST_RENAMED
         if not few or len(plan.codes) < _FEWEST_FOR_COPY:
             continue
-        # Ints in order of first appearance do not depend on the names of the levels.
+        # Codes in order of first appearance do not depend on the names of the levels.
         _, start, inverse = np.unique(plan.codes, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(start))
         found = seen.setdefault(np.where(plan.codes < 0, -1, rank[inverse]).tobytes(), plan)
@@ -257,7 +257,11 @@ def choose_encodings(
 
 
 def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
-    """Return the encoding of a category, its rare levels merged; None if all but one are rare."""
+    """Return the encoding of a category, or None if all but one level are rare.
+
+    Rare levels (:func:`~sgpmic.tables.kinds.least_count`) are merged; if their total is still too
+    small, so is the rarest of the others. A declared category of two levels keeps both.
+    """
     present = plan.codes[plan.codes >= 0]
     counts = np.bincount(present, minlength=len(plan.levels))
     least = least_count(len(present), min_frequency)
@@ -285,7 +289,8 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
 
 
 def _is_rare(plan: Plan, min_frequency: float) -> bool:
-    """Return whether a yes/no column is so uneven that, standardized, the rest are outliers."""
+    """Return whether nearly all cells of a yes/no column are equal."""
+    # Once standardized, the few others would be extreme outliers.
     if plan.kind != "yes_no" or plan.declared:
         return False
     present = plan.present
@@ -294,7 +299,11 @@ def _is_rare(plan: Plan, min_frequency: float) -> bool:
 
 
 def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
-    """Return the encoding of a date, with the phases of those periods that it spans twice."""
+    """Return the encoding of a date.
+
+    The phase of the year is encoded if the dates span two years or more, that of the day if there
+    are times and they span two days or more; both only if the phases are spread out.
+    """
     days, times = plan.present, plan.is_time
     span = float(np.ptp(days))
     year = _circle_size(days, YEAR) if span >= 2 * YEAR and not times else None

@@ -196,7 +196,7 @@ class TableReader(Source):
         return values
 
     def sample(self, names: Sequence[str], most: int) -> tuple[pa.Table, bool]:
-        """Return at most ``most`` rows, unconverted, from across the file, and whether all are."""
+        """Return up to ``most`` unconverted rows from across the file, and whether that is all."""
         if self.rows is not None and len(self.rows) > most:
             size = most // _PLACES
             starts = [i * (len(self.rows) - size) // (_PLACES - 1) for i in range(_PLACES)]

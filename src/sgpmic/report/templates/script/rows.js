@@ -88,21 +88,21 @@ function showPage() {
   $("rows-save").disabled = $("rows-select").disabled = count === 0;
 }
 
+function textButton(className, words, action) {
+  const button = element("button", className);
+  button.type = "button";
+  button.append(element("bdi", "", words));
+  button.addEventListener("click", action);
+  return button;
+}
+
 function tableRow(i) {
   const row = element("tr");
   for (const column of tableColumns) {
     const cell = element(column.link ? "th" : "td", column.text ? "text" : "");
-    const words = element("bdi", "", shorten(column.words(i), 60));
-    if (column.link) {
-      cell.scope = "row";
-      const button = element("button", "row-link");
-      button.type = "button";
-      button.append(words);
-      button.addEventListener("click", () => visit(rowOf(i)));
-      cell.append(button);
-    } else {
-      cell.append(words);
-    }
+    const words = shorten(column.words(i), 60);
+    if (column.link) cell.scope = "row";
+    cell.append(column.link ? textButton("row-link", words, () => visit(rowOf(i))) : element("bdi", "", words));
     row.append(cell);
   }
   return row;
@@ -132,11 +132,7 @@ function buildRows() {
   for (const column of tableColumns) {
     const head = element("th", column.text ? "text" : "");
     head.scope = "col";
-    const button = element("button", "sort");
-    button.type = "button";
-    button.append(element("bdi", "", shorten(column.name, 40) || "(no name)"));
-    button.addEventListener("click", () => sortBy(column.key));
-    head.append(button);
+    head.append(textButton("sort", shorten(column.name, 40) || "(no name)", () => sortBy(column.key)));
     $("rows-head").append(head);
   }
   const left = 3 + (top > 1) + Boolean(data.ids) + data.texts.length + groups.filter(Boolean).length + data.features.length - MOST_COLUMNS;

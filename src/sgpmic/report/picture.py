@@ -314,10 +314,7 @@ def pack_map(drawn: LatentMap) -> dict[str, Any]:
 def build_payload(
     content: RunContent, shown: Shown, compared: Confusion | NumberByCluster | None
 ) -> dict[str, Any]:
-    """Return everything the script needs, as JSON-serializable values.
-
-    ``compared`` is the comparison with the given labels, categorical or continuous.
-    """
+    """Return everything the script needs, as JSON-serializable values."""
     rows, features, feature_names = shown.rows, shown.features, content.feature_names
     maps = latent_maps(content)
     places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points

@@ -145,9 +145,7 @@ function following(step) {
 }
 
 const MOST_VALUES = 60; // more would be too long to read
-const valueCells = [];
-const levelCells = [];
-const textCells = [];
+const rowCells = []; // an element and the function of a row whose words it shows
 
 function pair(list, name, value) {
   const term = element("dt"), words = element("dd");
@@ -159,12 +157,9 @@ function pair(list, name, value) {
 
 function buildValues() {
   const list = $("row-values");
-  for (const text of data.texts) textCells.push(pair(list, shorten(text.name, 60), ""));
-  for (let f = 0; f < Math.min(data.features.length, MOST_VALUES); f++) {
-    valueCells.push(pair(list, shorten(data.features[f], 60), ""));
-  }
-  const room = MOST_VALUES - valueCells.length;
-  for (const group of groups.slice(1, 1 + room)) levelCells.push(pair(list, shorten(group.name, 60), ""));
+  const add = (name, words) => rowCells.push([pair(list, shorten(name, 60), ""), words]);
+  for (const { name, words } of textColumns) add(name, (i) => words(i) || "–");
+  for (const { name, words } of [...featureColumns, ...categoryColumns].slice(0, MOST_VALUES)) add(name, (i) => shorten(words(i), 60));
   const more = data.features.length + data.categories.length - MOST_VALUES;
   if (more > 0) list.append(element("dt", "", `and ${more} more`));
 }
@@ -186,9 +181,7 @@ function fillDetails(i) {
   for (let k = 0; k < top; k++) {
     pair(chances, shorten(clusterName(topClusters[i * top + k]), 40), percent(topChances[i * top + k] / 65535));
   }
-  textCells.forEach((cell, k) => { cell.textContent = data.texts[k].words[i] || "–"; });
-  valueCells.forEach((cell, f) => { cell.textContent = valueWords(valueOf(i, f), f); });
-  levelCells.forEach((cell, k) => { cell.textContent = shorten(levelOf(i, groups[1 + k]), 60); });
+  for (const [cell, words] of rowCells) cell.textContent = words(i);
 }
 
 let speaking = 0;

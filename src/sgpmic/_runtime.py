@@ -109,47 +109,42 @@ def _set_threads(pool: Any, number: int) -> None:
 _one_blas_thread = SharedContext(_one_thread)
 
 
-# JAX's threads and locks do not survive a fork: a child that computes would wait for them forever.
-_computed = False
-_forking_after_jax = False
-_forked = False
-
-
-def _jax_has_started() -> bool:
-    """Return whether JAX's backends have been initialized in this process."""
-    from jax._src import xla_bridge
-
-    # No public function tells without initializing them; without this one, we only know whether
-    # this package has computed.
-    started = getattr(xla_bridge, "backends_are_initialized", None)
-    return _computed or (started is not None and bool(started()))
+#: The process in which JAX has started. Its threads and locks do not survive a fork: a child that
+#: computes would wait for them forever.
+_jax_process: int | None = None
 
 
 def _before_fork() -> None:
-    global _forking_after_jax  # set in the parent: JAX's lock may be held in the child
-    _forking_after_jax = _forked or _jax_has_started()
+    """Note whether JAX has started, while its lock cannot yet be held by a lost thread."""
+    global _jax_process
+    from jax._src import xla_bridge
+
+    # No public function tells without initializing the backends; without this one, we only know
+    # whether this package has computed.
+    started = getattr(xla_bridge, "backends_are_initialized", None)
+    if _jax_process is None and started is not None and started():
+        _jax_process = os.getpid()
 
 
-def _note_fork() -> None:
-    global _forked, _one_blas_thread
-    _forked = _forking_after_jax
+def _after_fork() -> None:
+    global _one_blas_thread
     _one_blas_thread = SharedContext(_one_thread)  # another thread may have held the lock
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_note_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def refuse_after_fork() -> None:
     """Raise if this process was forked after JAX had computed in its parent: it would hang."""
-    global _computed
-    if _forked:
+    global _jax_process
+    if _jax_process not in (None, os.getpid()):
         raise RuntimeError(
             "This process was forked after its parent had used JAX, which leaves JAX "
             "unusable: start processes with multiprocessing.get_context('spawn') or 'forkserver', "
             "with joblib's default backend, or fork before the first fit or predict."
         )
-    _computed = True
+    _jax_process = os.getpid()
 
 
 @contextmanager

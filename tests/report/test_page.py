@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,8 +20,8 @@ from tests.report.test_content import make_content
 
 from sgpmic.report import render_report
 from sgpmic.report.content import RunContent
-from sgpmic.report.page import bound_chart, certainty_chart, nice_ticks
-from sgpmic.report.picture import pack_memberships, pack_values, safe_json
+from sgpmic.report.page import _environment, bound_chart, certainty_chart, nice_ticks
+from sgpmic.report.picture import pack_memberships, pack_values
 from sgpmic.report.words import exact_percent, number, percent, shorten
 
 VOID = {"meta", "input", "col", "br", "img", "link"}
@@ -105,6 +106,10 @@ def harmless_page() -> Page:
     return Page(render_report(hostile_content("harmless")))
 
 
+def json_in_page(data: Any) -> str:
+    return _environment().from_string("{{ data|tojson }}").render(data=data)
+
+
 class TestWords:
     @pytest.mark.parametrize("words", HOSTILE)
     def test_hostile_words_stay_words(self, words):
@@ -126,14 +131,14 @@ class TestWords:
         assert len(Page(text).scripts) == 3
 
     @given(st.recursive(st.text() | st.integers() | st.none(), st.lists))
-    def test_safe_json(self, data):
-        text = safe_json(data)
+    def test_json_is_safe_inside_a_script(self, data):
+        text = json_in_page(data)
         assert not set(text) & set("<>&\u2028\u2029")
         assert json.loads(text) == data
 
-    def test_safe_json_refuses_what_is_not_json(self):
+    def test_what_is_not_json_is_refused(self):
         with pytest.raises(ValueError, match="not JSON compliant"):
-            safe_json([float("nan")])
+            json_in_page([float("nan")])
 
     def test_shorten(self):
         assert shorten("plain") == "plain"

@@ -148,10 +148,7 @@ class LocalWorkers:
     def run(
         self, folder: Path, variables: Mapping[str, str], *, shown: bool = False
     ) -> ProcessExit:
-        """Run the task in a folder in a child process with these environment variables.
-
-        With ``shown``, it inherits the standard output of this process.
-        """
+        """Run the task in a folder in a child process, whose standard output may be ``shown``."""
         # XLA's logs are of no use to users. Standard input closes when this process ends.
         extra = {**variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"}
         child = subprocess.Popen(

@@ -329,12 +329,7 @@ def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, ...]]:
 
 
 def read_hue(values: Any, name: str, n_rows: int) -> Hue:
-    """Classify a column or array with ``n_rows`` entries as numeric or categorical.
-
-    Strings, booleans, categoricals, and integers with at most twelve distinct values are
-    categorical; other numbers are numeric. Levels are in the order of the categories or numbers,
-    or by decreasing frequency.
-    """
+    """Classify a column or array as numeric or categorical (:meth:`SGPMIC.plot_embedding`)."""
     order = getattr(getattr(values, "cat", None), "categories", None)
     if np.shape(values) != (n_rows,):
         raise ValueError(

@@ -116,10 +116,7 @@ def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
 def content_of_rows(
     model: Any, X: Any = None, *, labels: Sequence[Any] | None = None, **more: Any
 ) -> RunContent:
-    """Gather the content of a report on rows X, by default those that the model was fitted on.
-
-    ``labels`` are a known grouping of them.
-    """
+    """Gather the content of a report on rows X, by default those that the model was fitted on."""
     values, embedding, memberships, texts = model._rows_to_draw(X)
     given = None if labels is None else [str(label) for label in labels]
     if given is not None and len(given) != len(values):

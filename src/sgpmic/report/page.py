@@ -5,9 +5,9 @@ report and whose fast scatter plot needs WebGL, which remote desktops and virtua
 lack. Our script draws 100 000 points in a few hundredths of a second on one slow core, and supports
 keyboards, screen readers and printing.
 
-Text from the data reaches the page in two ways only: through the template's autoescaping, and as
-JSON from :func:`sgpmic.report.picture.safe_json` that the script shows as text. As a second line of
-defense, the page's content security policy allows only its own script, by hash.
+Text from the data reaches the page in two ways only: through the template's autoescaping, and
+through its filter ``tojson``, as JSON that the script shows as text. As a second line of defense,
+the page's content security policy allows only its own script, by hash.
 
 The small charts are SVG; their geometry is computed here.
 """
@@ -34,7 +34,7 @@ from sgpmic.committee.voting import explain_vote
 from sgpmic.report import statistics, words
 from sgpmic.report.content import RunContent
 from sgpmic.report.explanations import Explanation, explain
-from sgpmic.report.picture import MAX_ROWS, build_payload, choose_shown, safe_json
+from sgpmic.report.picture import MAX_ROWS, build_payload, choose_shown
 from sgpmic.report.words import number, shorten
 from sgpmic.tables.columns import kind_words
 
@@ -93,7 +93,7 @@ def render_report(
         style=Markup(_resource("report.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        payload=Markup(safe_json(build_payload(content, shown, compared))),
+        payload=build_payload(content, shown, compared),
         palettes=_palettes(content, compared),
         content=content,
         warnings=warnings,
@@ -111,7 +111,7 @@ def render_report(
         features=features,
         categories=content.categories[: _DOUBTFUL_FEATURES + 2 - len(features)],
         compared=compared,
-        names=Markup(safe_json([shorten(name, 60) for name in content.cluster_names])),
+        names=[shorten(name, 60) for name in content.cluster_names],
         numbers=number_chart(content.number_of_clusters),
         why=explain_vote(content.committee),
     ).lstrip()
@@ -150,6 +150,7 @@ def _environment() -> Environment:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     plain = ("shorten", "percent", "plural", "day", "listing", "duration", "together")
     environment.filters |= {name: getattr(words, name) for name in plain}
     environment.filters |= {

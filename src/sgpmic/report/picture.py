@@ -1,16 +1,14 @@
 """Figure of the latent space: its geometry, and the payload for the page's script.
 
-The script reads base64-encoded arrays in JSON that is safe inside HTML. Sizes, for n rows and p
-features: coordinates 8n bytes (up to 16n for more than two latent dimensions, plus 8n for principal
-components), memberships (the top three of a row) 9n, values 4np as float32 up to ``FLOAT_BYTES``,
-2np quantized to 1/65534 of a column's range up to ``STEP_BYTES``, np quantized to 1/254 beyond.
-Base64 adds a third.
+The script reads base64-encoded arrays in JSON. Sizes, for n rows and p features: coordinates 8n
+bytes (up to 16n for more than two latent dimensions, plus 8n for principal components), memberships
+(the top three of a row) 9n, values 4np as float32 up to ``FLOAT_BYTES``, 2np quantized to 1/65534
+of a column's range up to ``STEP_BYTES``, np quantized to 1/254 beyond. Base64 adds a third.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -202,19 +200,6 @@ def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
     return mean + radius * directions @ root.T
 
 
-def safe_json(data: Any) -> str:
-    r"""Return JSON that is safe inside a script element.
-
-    ``<``, ``>`` and ``&`` could end the element or open a comment, and U+2028 and U+2029 end a
-    line in older JavaScript; as ``\u`` escapes they mean the same to a JSON parser. (The last
-    two are escaped by ``ensure_ascii``.)
-    """
-    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
 def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
     """Encode an array as {type, base64}, little-endian, in C order."""
     data = np.ascontiguousarray(array, dtype=np.dtype(dtype).newbyteorder("<"))
@@ -329,10 +314,7 @@ def pack_map(drawn: LatentMap) -> dict[str, Any]:
 def build_payload(
     content: RunContent, shown: Shown, compared: Confusion | NumberByCluster | None
 ) -> dict[str, Any]:
-    """Return everything the script needs, ready for :func:`safe_json`.
-
-    ``compared`` is the comparison with the given labels, categorical or continuous.
-    """
+    """Return everything the script needs, as JSON-serializable values."""
     rows, features, feature_names = shown.rows, shown.features, content.feature_names
     maps = latent_maps(content)
     places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points

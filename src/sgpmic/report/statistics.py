@@ -120,10 +120,7 @@ def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float 
 
 
 def level_shares(codes: Ints, n_levels: int, labels: Ints, n_clusters: int) -> Profiles:
-    """Compare the level frequencies of a category between clusters and all other rows.
-
-    Rows whose level is missing (code -1) are ignored.
-    """
+    """Compare the level frequencies of a category, -1 where missing, with all other rows."""
     table = np.zeros((n_clusters, n_levels))
     seen = codes >= 0
     np.add.at(table, (labels[seen], codes[seen]), 1.0)

@@ -138,9 +138,8 @@ class Checkpoint:
         write_model(folder / _REST, header | {"outcomes": described}, arrays)
 
     def _iterations(self) -> list[Path]:
-        if not self.path.is_dir():
-            return []
-        return sorted(p for p in self.path.iterdir() if re.fullmatch(r"iteration-\d{6,}", p.name))
+        found = self.path.glob("iteration-*")
+        return sorted(path for path in found if re.fullmatch(r"iteration-\d{6,}", path.name))
 
     def load(self, template: State, n_starts: int) -> _Snapshot | None:
         """Return the newest snapshot, with X and S of this process's rows, or None.

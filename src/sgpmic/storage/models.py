@@ -93,10 +93,7 @@ _PARTS: dict[str, Callable[..., Any]] = {
 
 
 def _table(kernel: Kernel, known: Collection[str]) -> _Table:
-    """Return the layout of all arrays of a predictor with this kind of kernel.
-
-    Of the optional arrays, it includes those named in ``known``.
-    """
+    """Return the layout of a predictor's arrays; of the optional ones, those in ``known``."""
     table = dict(_ARRAYS)
     for name, optional in _OPTIONAL.items():
         table |= optional if name in known else {}

@@ -247,8 +247,7 @@ class RunFolder:
         """Write ``run.json``, which completes the results, and move them into place."""
         text = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
         # File names may hold lone surrogates, which JSON can hold as escapes.
-        content = re.sub(r"[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
-        write_bytes(self.new.record, content.encode() + b"\n")
+        write_bytes(self.new.record, text.encode(errors="backslashreplace") + b"\n")
         os.replace(self._unfinished, self._complete)
         self._settle()
 

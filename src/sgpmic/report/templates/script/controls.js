@@ -35,7 +35,7 @@ function pointerMoved(event) {
     }
     pointers.set(event.pointerId, to);
   } else if (!state.kept) {
-    show(pick(to.x, to.y, 14), 350);
+    show(pick(latentSurface(), to, 14), 350);
   }
 }
 
@@ -49,8 +49,7 @@ function released(event) {
   const tapped = pointers.delete(event.pointerId) && moved <= 6 && event.type === "pointerup";
   box.classList.remove("dragging");
   if (!tapped) return;
-  const to = placeIn(event);
-  const found = pick(to.x, to.y, event.pointerType === "mouse" ? 14 : 24);
+  const found = pick(latentSurface(), placeIn(event), event.pointerType === "mouse" ? 14 : 24);
   state.kept = found >= 0;
   show(found, 0);
 }

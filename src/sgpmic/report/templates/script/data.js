@@ -124,10 +124,9 @@ function connectNames() {
 
 const box = $("canvas-box");
 const canvas = $("points");
-const overlay = $("overlay");
 // Pixels are read back at every redraw: keep the canvas in main memory.
 const pen = canvas.getContext("2d", { willReadFrequently: true });
-const overPen = overlay.getContext("2d");
+const overPen = $("overlay").getContext("2d");
 const state = {
   color: "cluster", // or certainty, given, feature:<k>, category:<k>
   selected: new Set(), // emphasized clusters; all if empty

@@ -106,62 +106,36 @@ function drawDistribution() {
   else numberChart(chart, clusters, certaintyOf, percent);
 }
 
-/** Spatial index for hit testing: a grid with about four rows per cell. */
-function buildCells() {
-  const [x0, x1] = extremes(X), [y0, y1] = extremes(Y);
-  const side = Math.max(1, Math.min(512, Math.round(Math.sqrt(n / 4))));
-  const kx = side / Math.max(x1 - x0, 1e-30), ky = side / Math.max(y1 - y0, 1e-30);
-  const clamp = (k) => Math.min(Math.max(Math.floor(k), 0), side - 1);
-  const column = (x) => clamp((x - x0) * kx), line = (y) => clamp((y - y0) * ky);
-  const starts = new Uint32Array(side * side + 1);
-  for (let i = 0; i < n; i++) starts[line(Y[i]) * side + column(X[i]) + 1]++;
-  for (let k = 0; k < side * side; k++) starts[k + 1] += starts[k];
-  const next = starts.slice();
-  const order = new Uint32Array(n);
-  for (let i = 0; i < n; i++) order[next[line(Y[i]) * side + column(X[i])]++] = i;
-  return { side, column, line, starts, order };
-}
-
-/** The nearest row that is not faded, within reach of a canvas position; -1 if none. */
-function pick(px, py, reach) {
-  let best = -1, closest = reach * reach;
-  cells = cells || buildCells();
-  const { side, column, line, starts, order } = cells;
-  const c0 = column(fromX(px - reach)), c1 = column(fromX(px + reach));
-  const l0 = line(fromY(py + reach)), l1 = line(fromY(py - reach));
-  for (let l = l0; l <= l1; l++) {
-    for (let k = starts[l * side + c0]; k < starts[l * side + c1 + 1]; k++) {
-      const i = order[k];
-      const dx = toX(X[i]) - px, dy = toY(Y[i]) - py;
-      if (active[i] && dx * dx + dy * dy < closest) { closest = dx * dx + dy * dy; best = i; }
-    }
+/** The row with the least value of a function below a limit; -1 if none. */
+function leastRow(measure, limit = Infinity) {
+  let best = -1, least = limit;
+  for (let i = 0; i < n; i++) {
+    const value = measure(i);
+    if (value < least) { least = value; best = i; }
   }
   return best;
+}
+
+/** The nearest row that is not faded, within reach of a position on a surface; -1 if none. */
+function pick({ x, y, toX, toY, scale }, at, reach) {
+  // The projection is affine: origin and scale determine it.
+  const ox = toX(0) - at.x, oy = toY(0) - at.y, kx = scale.x, ky = scale.y;
+  return leastRow((i) => (active[i] ? (ox + x[i] * kx) ** 2 + (oy - y[i] * ky) ** 2 : Infinity), reach * reach);
 }
 
 /** The current row's nearest neighbor in direction (dx, dy); sideways distance counts more. */
 function neighbor(dx, dy) {
-  const from = state.row;
-  let best = -1, least = Infinity;
-  for (let i = 0; i < n; i++) {
-    if (!inClusters(i) || i === from) continue;
-    const ax = (X[i] - X[from]) * view.sx, ay = -(Y[i] - Y[from]) * view.sy;
+  return leastRow((i) => {
+    const ax = (X[i] - X[state.row]) * view.sx, ay = -(Y[i] - Y[state.row]) * view.sy;
     const ahead = ax * dx + ay * dy, aside = Math.abs(ax * dy) + Math.abs(ay * dx);
-    if (ahead <= 1e-6 || aside > ahead) continue;
-    if (ahead + 2 * aside < least) { least = ahead + 2 * aside; best = i; }
-  }
-  return best;
+    return inClusters(i) && ahead > 1e-6 && aside <= ahead ? ahead + 2 * aside : Infinity;
+  });
 }
 
 /** The row nearest to the center of the view, where arrow-key navigation starts. */
 function centralRow() {
-  let best = -1, least = Infinity;
-  for (let i = 0; i < n; i++) {
-    if (!inClusters(i)) continue;
-    const distance = Math.hypot((X[i] - view.x) * view.sx, (Y[i] - view.y) * view.sy);
-    if (distance < least) { least = distance; best = i; }
-  }
-  return best;
+  const distance = (i) => Math.hypot((X[i] - view.x) * view.sx, (Y[i] - view.y) * view.sy);
+  return leastRow((i) => (inClusters(i) ? distance(i) : Infinity));
 }
 
 /** The next (or previous) row, in table order, of an emphasized cluster. */
@@ -171,9 +145,7 @@ function following(step) {
 }
 
 const MOST_VALUES = 60; // more would be too long to read
-const valueCells = [];
-const levelCells = [];
-const textCells = [];
+const rowCells = []; // an element and the function of a row whose words it shows
 
 function pair(list, name, value) {
   const term = element("dt"), words = element("dd");
@@ -185,12 +157,9 @@ function pair(list, name, value) {
 
 function buildValues() {
   const list = $("row-values");
-  for (const text of data.texts) textCells.push(pair(list, shorten(text.name, 60), ""));
-  for (let f = 0; f < Math.min(data.features.length, MOST_VALUES); f++) {
-    valueCells.push(pair(list, shorten(data.features[f], 60), ""));
-  }
-  const room = MOST_VALUES - valueCells.length;
-  for (const group of groups.slice(1, 1 + room)) levelCells.push(pair(list, shorten(group.name, 60), ""));
+  const add = (name, words) => rowCells.push([pair(list, shorten(name, 60), ""), words]);
+  for (const { name, words } of textColumns) add(name, (i) => words(i) || "–");
+  for (const { name, words } of [...featureColumns, ...categoryColumns].slice(0, MOST_VALUES)) add(name, (i) => shorten(words(i), 60));
   const more = data.features.length + data.categories.length - MOST_VALUES;
   if (more > 0) list.append(element("dt", "", `and ${more} more`));
 }
@@ -212,9 +181,7 @@ function fillDetails(i) {
   for (let k = 0; k < top; k++) {
     pair(chances, shorten(clusterName(topClusters[i * top + k]), 40), percent(topChances[i * top + k] / 65535));
   }
-  textCells.forEach((cell, k) => { cell.textContent = data.texts[k].words[i] || "–"; });
-  valueCells.forEach((cell, f) => { cell.textContent = valueWords(valueOf(i, f), f); });
-  levelCells.forEach((cell, k) => { cell.textContent = shorten(levelOf(i, groups[1 + k]), 60); });
+  for (const [cell, words] of rowCells) cell.textContent = words(i);
 }
 
 let speaking = 0;
@@ -245,8 +212,7 @@ function show(i, pause) {
   if (i === state.row) return;
   state.row = i;
   fillDetails(i);
-  drawRing();
-  drawPrincipalRing();
+  drawOverlays();
   if (i >= 0) speak(sentence(i), pause);
 }
 

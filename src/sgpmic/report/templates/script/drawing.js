@@ -84,12 +84,6 @@ function drawFrame() {
   pen.restore();
 }
 
-function clipToPlot() {
-  pen.beginPath();
-  pen.rect(MARGIN.left, MARGIN.top, innerWidth(), innerHeight());
-  pen.clip();
-}
-
 function drawBoundaries() {
   pen.beginPath();
   for (let k = 0; k < boundaries.length; k += 4) {
@@ -174,13 +168,15 @@ function draw() {
   stampPoints(image.data, canvas.width, latentSurface());
   pen.putImageData(image, 0, 0);
   pen.save();
-  clipToPlot();
+  pen.beginPath();
+  pen.rect(MARGIN.left, MARGIN.top, innerWidth(), innerHeight());
+  pen.clip();
   if (flat && state.layers.boundaries) drawBoundaries();
   if (flat && state.layers.outlines) drawOutlines();
   pen.restore();
   drawFrame();
-  drawRing();
   drawPrincipal();
+  drawOverlays();
   state.redrawMs = performance.now() - begun;
   if (size.ratio > 1) sharpMs = state.redrawMs;
   state.frames++;
@@ -193,17 +189,21 @@ function redraw() {
   requestAnimationFrame(() => { if (waiting) { waiting = false; draw(); } });
 }
 
-/** The ring around the current row, on an overlay canvas so that moving it redraws no marks. */
-function drawRing() {
-  overPen.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
-  overPen.clearRect(0, 0, size.width, size.height);
-  drawStroke(overPen, latentSurface());
-  ringOn(overPen, latentSurface());
+const surfaces = () => (principalShown() ? [latentSurface(), principalSurface()] : [latentSurface()]);
+
+/** The box or lasso in progress, and the ring around the current row: on overlays, so that moving them redraws no marks. */
+function drawOverlays() {
+  for (const surface of surfaces()) {
+    const brush = surface.overPen;
+    brush.resetTransform();
+    brush.clearRect(0, 0, brush.canvas.width, brush.canvas.height);
+    brush.scale(size.ratio, size.ratio);
+    drawStroke(brush, surface);
+    if (state.row >= 0) drawRing(brush, surface);
+  }
 }
 
-/** Draw the ring on the overlay of a surface. */
-function ringOn(brush, surface) {
-  if (state.row < 0) return;
+function drawRing(brush, surface) {
   const { left, top, right, bottom } = surface.frame;
   brush.save();
   brush.beginPath();

@@ -5,14 +5,12 @@ const nDimensions = places.length / n;
 const dimension = (k) => places.subarray(k * n, (k + 1) * n);
 const turn = { angle: 0, playing: false, then: 0 };
 let map, X, Y, boundaries;
-let cells = null; // spatial index for hit testing, built on demand (details.js)
 
 function setMap(index) {
   map = data.maps[index];
   X = dimension(map.axes[0]);
   Y = dimension(map.axes[1]);
   boundaries = unpack(map.boundaries);
-  cells = null;
 }
 
 setMap(0);
@@ -64,7 +62,6 @@ function turnTo(degrees) {
     X = new Float32Array(n);
     for (let i = 0; i < n; i++) X[i] = cx + cos * (x[i] - cx) + sin * (z[i] - cz);
   }
-  cells = null;
   if (wasFlat !== (degrees === 0)) { home = homeView(); Object.assign(view, home); }
   changed();
 }
@@ -103,10 +100,10 @@ function connectPlanes() {
   $("planes").hidden = false;
 }
 
-/** The latent plot as a surface: what marks, rings and selections need in order to draw on it. */
+/** The latent plot as a surface: what marks, rings and selections need in order to be drawn on it. */
 function latentSurface() {
   const frame = { left: MARGIN.left, top: MARGIN.top, right: size.width - MARGIN.right, bottom: size.height - MARGIN.bottom };
-  return { box, x: X, y: Y, toX, toY, scale: { x: view.sx, y: view.sy }, frame, ratio: size.ratio };
+  return { box, overPen, x: X, y: Y, toX, toY, scale: { x: view.sx, y: view.sy }, frame, ratio: size.ratio };
 }
 
 let theme = {};

@@ -3,40 +3,37 @@ const ROWS_A_PAGE = 25;
 const MOST_COLUMNS = 40;
 const table = { order: null, shown: [], page: 0, sort: "row", down: false, words: "", which: "all" };
 
-const secondChance = (i) => (top > 1 ? topChances[i * top + 1] / 65535 : 0);
-const secondCluster = (i) => (top > 1 ? topClusters[i * top + 1] : clusterOf(i));
+const secondChance = (i) => topChances[i * top + 1] / 65535;
+const secondCluster = (i) => topClusters[i * top + 1];
 
-/** Columns: key, heading, cell text, sort value; those with `text` are left-aligned. */
-const tableColumns = (() => {
-  const columns = [
-    { key: "row", name: "row", words: nameOf, value: rowOf, link: true, text: true },
-    { key: "cluster", name: "cluster", words: (i) => clusterName(clusterOf(i)), value: clusterOf, text: true },
-    { key: "certainty", name: "certainty", words: (i) => percent(certaintyOf(i)), value: certaintyOf },
-  ];
-  if (top > 1) {
-    const words = (i) => `${clusterName(secondCluster(i))}: ${percent(secondChance(i))}`;
-    columns.push({ key: "second", name: "next cluster", words, value: secondChance, text: true });
-  }
-  if (data.ids) columns.push({ key: "number", name: "number", words: (i) => String(rowOf(i) + 1), value: rowOf });
-  for (const [k, text] of data.texts.entries()) {
-    columns.push({ key: "text:" + k, name: text.name, words: (i) => text.words[i], text: true });
-  }
-  groups.slice(0, 1).filter(Boolean).forEach((group) => columns.push(levelColumn("given", group)));
-  data.features.forEach((name, f) => columns.push({
-    key: "feature:" + f, name, words: (i) => valueWords(valueOf(i, f), f), value: (i) => valueOf(i, f),
-  }));
-  groups.slice(1).forEach((group, k) => columns.push(levelColumn("category:" + k, group)));
-  return columns.slice(0, MOST_COLUMNS);
-})();
-
-function levelColumn(key, group) {
+// Columns: key, heading, cell text, sort value, CSV cell; those with `text` are left-aligned.
+const textColumns = data.texts.map(({ name, words }, k) => (
+  { key: "text:" + k, name, words: (i) => words[i], csv: (i) => textCell(words[i]), text: true }
+));
+const featureColumns = data.features.map((name, f) => ({
+  key: "feature:" + f, name, words: (i) => valueWords(valueOf(i, f), f), value: (i) => valueOf(i, f),
+  csv: (i) => numberCell(valueOf(i, f), f),
+}));
+const [givenColumn, ...categoryColumns] = groups.map((group, k) => {
+  if (!group) return null;
   // Levels sort by name, missing ones last.
-  const order = group.names.map((_, k) => k).sort((a, b) =>
+  const order = group.names.map((_, level) => level).sort((a, b) =>
     (group.names[a] === MISSING) - (group.names[b] === MISSING) || group.names[a].localeCompare(group.names[b], "en", { numeric: true }));
   const rank = new Float64Array(order.length);
-  order.forEach((level, k) => { rank[level] = k; });
-  return { key, name: group.name, words: (i) => levelOf(i, group), value: (i) => rank[group.codes[i]], text: true };
-}
+  order.forEach((level, place) => { rank[level] = place; });
+  const words = (i) => levelOf(i, group);
+  const csv = (i) => (words(i) === MISSING ? "" : textCell(words(i)));
+  return { key: k ? "category:" + (k - 1) : "given", name: group.name, words, value: (i) => rank[group.codes[i]], csv, text: true };
+});
+const allColumns = [
+  { key: "row", name: "row", words: nameOf, value: rowOf, link: true, text: true },
+  { key: "cluster", name: "cluster", words: (i) => clusterName(clusterOf(i)), value: clusterOf, text: true },
+  { key: "certainty", name: "certainty", words: (i) => percent(certaintyOf(i)), value: certaintyOf },
+  top > 1 && { key: "second", name: "next cluster", words: (i) => `${clusterName(secondCluster(i))}: ${percent(secondChance(i))}`, value: secondChance, text: true },
+  data.ids && { key: "number", name: "number", words: (i) => String(rowOf(i) + 1), value: rowOf },
+  ...textColumns, givenColumn, ...featureColumns, ...categoryColumns,
+].filter(Boolean);
+const tableColumns = allColumns.slice(0, MOST_COLUMNS);
 
 /** Sort rows by a column; missing values come last in either direction. */
 function sortRows() {
@@ -88,21 +85,21 @@ function showPage() {
   $("rows-save").disabled = $("rows-select").disabled = count === 0;
 }
 
+function textButton(className, words, action) {
+  const button = element("button", className);
+  button.type = "button";
+  button.append(element("bdi", "", words));
+  button.addEventListener("click", action);
+  return button;
+}
+
 function tableRow(i) {
   const row = element("tr");
   for (const column of tableColumns) {
     const cell = element(column.link ? "th" : "td", column.text ? "text" : "");
-    const words = element("bdi", "", shorten(column.words(i), 60));
-    if (column.link) {
-      cell.scope = "row";
-      const button = element("button", "row-link");
-      button.type = "button";
-      button.append(words);
-      button.addEventListener("click", () => visit(rowOf(i)));
-      cell.append(button);
-    } else {
-      cell.append(words);
-    }
+    const words = shorten(column.words(i), 60);
+    if (column.link) cell.scope = "row";
+    cell.append(column.link ? textButton("row-link", words, () => visit(rowOf(i))) : element("bdi", "", words));
     row.append(cell);
   }
   return row;
@@ -132,14 +129,10 @@ function buildRows() {
   for (const column of tableColumns) {
     const head = element("th", column.text ? "text" : "");
     head.scope = "col";
-    const button = element("button", "sort");
-    button.type = "button";
-    button.append(element("bdi", "", shorten(column.name, 40) || "(no name)"));
-    button.addEventListener("click", () => sortBy(column.key));
-    head.append(button);
+    head.append(textButton("sort", shorten(column.name, 40) || "(no name)", () => sortBy(column.key)));
     $("rows-head").append(head);
   }
-  const left = 3 + (top > 1) + Boolean(data.ids) + data.texts.length + groups.filter(Boolean).length + data.features.length - MOST_COLUMNS;
+  const left = allColumns.length - MOST_COLUMNS;
   if (left > 0) $("rows-note").textContent = `The table shows ${MOST_COLUMNS} columns; saving adds ${left} more.`;
   markSorted();
   fillRows();
@@ -196,23 +189,18 @@ function numberCell(value, feature) {
 }
 
 function csvOf(rows) {
-  const named = names.some(Boolean);
-  const head = ["row", ...(data.ids ? ["id"] : []), "cluster", ...(named ? ["cluster name"] : []), "certainty"];
-  if (top > 1) head.push("next cluster", "probability of next cluster");
-  const written = groups.filter(Boolean);
-  head.push(...data.texts.map((text) => text.name), ...written.map((group) => group.name), ...data.features);
-  const lines = [head.map(textCell).join(",")];
-  for (const i of rows) {
-    const cells = [String(rowOf(i) + 1), ...(data.ids ? [textCell(data.ids[i])] : []), String(clusterOf(i))];
-    if (named) cells.push(textCell(names[clusterOf(i)]));
-    cells.push(certaintyOf(i).toFixed(5));
-    if (top > 1) cells.push(String(secondCluster(i)), secondChance(i).toFixed(5));
-    for (const text of data.texts) cells.push(textCell(text.words[i]));
-    for (const group of written) cells.push(levelOf(i, group) === MISSING ? "" : textCell(levelOf(i, group)));
-    data.features.forEach((_, f) => cells.push(numberCell(valueOf(i, f), f)));
-    lines.push(cells.join(","));
-  }
-  return lines.join("\n") + "\n";
+  const columns = [
+    { name: "row", csv: (i) => String(rowOf(i) + 1) },
+    data.ids && { name: "id", csv: (i) => textCell(data.ids[i]) },
+    { name: "cluster", csv: (i) => String(clusterOf(i)) },
+    names.some(Boolean) && { name: "cluster name", csv: (i) => textCell(names[clusterOf(i)]) },
+    { name: "certainty", csv: (i) => certaintyOf(i).toFixed(5) },
+    top > 1 && { name: "next cluster", csv: (i) => String(secondCluster(i)) },
+    top > 1 && { name: "probability of next cluster", csv: (i) => secondChance(i).toFixed(5) },
+    ...textColumns, givenColumn, ...categoryColumns, ...featureColumns,
+  ].filter(Boolean);
+  const lines = rows.map((i) => columns.map((column) => column.csv(i)).join(","));
+  return [columns.map((column) => textCell(column.name)).join(","), ...lines].join("\n") + "\n";
 }
 
 function saveRows(rows, what) {

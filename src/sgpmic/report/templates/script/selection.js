@@ -18,14 +18,12 @@ function beginStroke(event, surface, at) {
 
 function extendStroke(at) {
   stroke.points.push(at);
-  if (stroke.surface.box === box) drawRing();
-  else drawPrincipalRing();
+  drawOverlays();
 }
 
 function cancelStroke() {
   stroke = null;
-  drawRing();
-  drawPrincipalRing();
+  drawOverlays();
 }
 
 /** The vertices of the box or lasso. */

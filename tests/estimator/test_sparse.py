@@ -114,10 +114,17 @@ def test_a_model_file_keeps_it(fitted: SGPMIC, tmp_path: Path) -> None:
     loaded = SGPMIC.load(tmp_path / "m.sgpmic")
     np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
     header, arrays = read_model(tmp_path / "m.sgpmic")
-    arrays["reduction"] = arrays["reduction"][:, 1:]
-    write_model(tmp_path / "forged.sgpmic", header, arrays)
-    with pytest.raises(ModelFileError, match="reduction has shape"):
-        SGPMIC.load(tmp_path / "forged.sgpmic")
+    reduction = arrays["reduction"]
+    for forged, message in (
+        (reduction[:, 1:], "n_features_in_ is 400, not 399"),
+        (reduction[1:], "reduction has shape"),
+        (reduction.astype(np.float32), "reduction has the type float32"),
+        (np.where(reduction == reduction.max(), np.nan, reduction), "not finite"),
+    ):
+        arrays["reduction"] = forged
+        write_model(tmp_path / "forged.sgpmic", header, arrays)
+        with pytest.raises(ModelFileError, match=message):
+            SGPMIC.load(tmp_path / "forged.sgpmic")
 
 
 def test_few_features_are_made_dense() -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -198,6 +199,15 @@ def test_the_launcher_ends_all_when_one_fails() -> None:
     assert failing == 7
     assert time.monotonic() - began < 10.0
     assert launch([sys.executable, "-c", "pass"], 3) == 0
+
+
+def test_a_command_that_cannot_start_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        launch([str(tmp_path / "missing")], 2)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -229,6 +229,9 @@ def test_sizes(model: SGPMIC) -> None:
     assert (np.diff(areas[1:]) > 0).all()
     assert areas[0] == areas.min()
     assert entries(display)[-2:] == ["size: 1", "size: 59"]
+    numbers[0] = np.inf
+    again = model.plot_embedding(size=numbers, color_by=np.zeros(60, int))
+    np.testing.assert_array_equal(again.scatters_[0].get_sizes(), areas)
 
 
 def test_texts(model: SGPMIC) -> None:

@@ -150,6 +150,10 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         wait_for_exits([partial(poll, child) for child in children], PATIENCE)
         log.unlink()
         return 130
+    except OSError:  # the command cannot be started
+        os.close(reader)
+        log.unlink()
+        raise
     finally:
         for child in children:
             child.kill()

@@ -322,6 +322,7 @@ def _areas(size: Any, n_rows: int) -> tuple[Floats, tuple[float, ...]]:
         raise ValueError(f"size has shape {numbers.shape}, but there are {n_rows} rows.")
     if not np.isfinite(numbers).any():
         raise ValueError("size has no finite number.")
+    numbers = np.where(np.isfinite(numbers), numbers, np.nan)
     low, high = float(np.nanmin(numbers)), float(np.nanmax(numbers))
     share = (numbers - low) / ((high - low) or 1.0)
     # A row without a size is drawn small, so as not to look important.

@@ -225,6 +225,8 @@ def _check_state(state: State, template: State) -> None:
         (conjugate.scale, (Q, Q)),
         (state.jitter, jax.tree.leaves(template.present)[0].shape[:1]),
     ]
+    if parameters.log_x_std is not None:
+        shapes.append((parameters.log_x_std, parameters.X.shape))
     kernels = jax.tree.leaves((parameters.log_kernels, state.present))
     patterns = jax.tree.leaves((template.parameters.log_kernels, template.present))
     shapes += [(array, like.shape) for array, like in zip(kernels, patterns, strict=True)]

@@ -286,8 +286,9 @@ _RULES: dict[str, Callable[[Any], Any]] = {
 def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
     """Raise a ValueError unless the arrays are valid for a predictor with this kind of kernel."""
     sizes: dict[str, int] = {}
-    empty_rows = {"empty_rows": ("", "E")} if "empty_rows" in arrays else {}
-    for name, (_, letters, *rules) in (table | empty_rows).items():
+    optional = {"empty_rows": ("", "E"), "reduction": ("", "PF")}
+    optional = {name: shape for name, shape in optional.items() if name in arrays}
+    for name, (_, letters, *rules) in (table | optional).items():
         array = arrays[name]
         if array.ndim == len(letters):
             sizes = dict(zip(letters, array.shape, strict=True)) | sizes
@@ -337,10 +338,9 @@ _HEADER: dict[str, Any] = {
 def _check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
     """Raise a ValueError unless a header is valid."""
     check_kinds(header, _HEADER | {"starts": [dict]})
-    P, n_features = arrays["offset"].size, header["attributes"]["n_features_in_"]
-    if "reduction" in arrays and arrays["reduction"].shape != (P, n_features):
-        raise ValueError(f"reduction has shape {arrays['reduction'].shape}, not {(P, n_features)}")
-    if n_features != P and "reduction" not in arrays:
+    n_features = header["attributes"]["n_features_in_"]
+    P = arrays["reduction"].shape[1] if "reduction" in arrays else arrays["offset"].size
+    if n_features != P:
         raise ValueError(f"n_features_in_ is {n_features}, not {P}")
     if header["scaling"] not in ("each", "one", "none"):
         raise ValueError("its scaling is not known")

@@ -189,25 +189,7 @@ def number_loss(outputs: jax.Array, batch: dict[str, jax.Array]) -> jax.Array:
     weights = jax.nn.softmax(jnp.where(mask, 12.0 * outputs[..., 1], -jnp.inf), axis=1)
     lost = -jnp.sum(weights * jnp.where(mask, ari, 0), axis=1)
     # In a few problems the true number is no candidate: these have no cross-entropy.
-    losses = jnp.where(batch["number"] < 0, 0, entropy) + squared + 3.0 * lost
-    return jnp.mean(batch["weight"] * losses)
-
-
-#: Fraction of tables with two classes: 35 of the 72 in OpenML-CC18 (Bischl et al., NeurIPS 2021).
-#: The problems, which also train the judge, have about a third.
-_TWO_CLASSES = 0.5
-
-
-def number_weights(observed: Sequence[Arrays]) -> np.ndarray[Any, Any]:
-    """Return weights of the problems by which half of the tables have two clusters."""
-    is_table = np.array([each["kind"] == "table" for each in observed])
-    has_two = is_table & np.array([each["k"] == 2 for each in observed])
-    weights = np.ones(len(observed), np.float32)
-    if 0 < has_two.sum() < is_table.sum():
-        more = is_table & ~has_two
-        weights[has_two] = _TWO_CLASSES * is_table.sum() / has_two.sum()
-        weights[more] = (1 - _TWO_CLASSES) * is_table.sum() / more.sum()
-    return weights
+    return jnp.mean(jnp.where(batch["number"] < 0, 0, entropy) + squared + 3.0 * lost)
 
 
 def learn_judge(observed: Sequence[Arrays], **options: Any) -> Perceptrons:
@@ -244,11 +226,7 @@ def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
         if each["k"] in each["candidates"]:
             number[i] = np.flatnonzero(each["candidates"] == each["k"])[0]
     options: dict[str, Any] = {"n_networks": 4, "epochs": 25, "hidden": (48,)}
-    targets = {
-        "number": number,
-        "ari": ari.astype(np.float32),
-        "weight": number_weights(observed),
-    }
+    targets = {"number": number, "ari": ari.astype(np.float32)}
     learned = train(inputs, targets, mask, number_loss, n_outputs=2, **(options | changes))
     # The largest of several predictions is biased upward, the more so as the listwise term spreads
     # them: a linear recalibration removes the bias and keeps the order. One cluster's is not used.

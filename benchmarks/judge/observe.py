@@ -139,7 +139,6 @@ def observe_numbers(seed: int, make: Callable[[int], Problem] = make_problem) ->
         "inputs": found.inputs.astype(np.float32),
         "ari": np.array([adjusted_rand_score(problem.y[voted_on], each) for each in found.labels]),
         "k": np.array(int(problem.y.max()) + 1),
-        "kind": np.array(problem.kind),
     }
 
 

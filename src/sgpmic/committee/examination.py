@@ -21,7 +21,7 @@ from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, fin
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
-from sgpmic.learning.preprocessing import Scaler, find_categories, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, find_categories, parts, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
 #: Maximum numbers of rows sampled, and of these for the votes on the number of clusters.
@@ -354,8 +354,7 @@ def count_components(n_components: Any, scaler: Scaler, Y: Floats, group: Proces
         squares = np.linalg.svd(scaler.transform(Y), compute_uv=False) ** 2
     else:
         products = np.zeros((Y.shape[1], Y.shape[1]))
-        for first in range(0, len(Y), _MOST_DECOMPOSED):
-            part = scaler.transform(Y[first : first + _MOST_DECOMPOSED])
+        for part in map(scaler.transform, parts(Y, _MOST_DECOMPOSED)):
             products += part.T @ part
         squares = np.maximum(np.linalg.eigvalsh(group.total(products))[::-1], 0.0)
     if squares.sum() == 0:

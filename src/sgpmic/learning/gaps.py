@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, features_seen, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, features_seen, parts, sample_numbers
 from sgpmic.model.rows import Rows, column_patterns, pad, with_groups
 from sgpmic.process_group import ProcessGroup, gathered
 
@@ -168,8 +168,7 @@ def fill_from_nearest(
     filled = completed.copy()
     rows = np.flatnonzero(np.isnan(Y).any(axis=1))
     step = max(1, _PART // (n_asked * Y.shape[1]))
-    for first in range(0, len(rows), step):
-        part = rows[first : first + step]
+    for part in parts(rows, step):
         nearest = search.kneighbors(completed[part], return_distance=False)
         has = known[nearest]  # (rows, neighbors, features)
         counted = has & (np.cumsum(has, axis=1) <= _NEAREST)

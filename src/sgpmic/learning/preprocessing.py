@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from scipy.sparse import csr_array, issparse
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.process_group import ProcessGroup
+
+_T = TypeVar("_T", bound=np.generic)
 
 #: Values of the parameter ``scale``.
 SCALES = ("auto", "each", "one", "none")
@@ -195,7 +197,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     highest = group.largest(np.fmax.reduce(Y, axis=0, initial=-np.inf))
     lowest = -group.largest(-np.fmin.reduce(Y, axis=0, initial=np.inf))
     counts, fractions = np.zeros((2, Y.shape[1]))
-    for part in _parts(Y):
+    for part in parts(Y):
         counts += np.sum(~np.isnan(part), axis=0)
         fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
     counts = group.total(counts)
@@ -211,7 +213,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
             "float64 can square: multiply the data by a number that brings it near 1."
         )
     offset = group.total(sums(Y, axis=0)) / counts
-    squares = sum((sums((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1]))
+    squares = sum((sums((part - offset) ** 2, axis=0) for part in parts(Y)), np.zeros(Y.shape[1]))
     variances = group.total(squares) / counts
     kind, reason = scale, ""
     if kind == "auto":
@@ -248,9 +250,10 @@ def _divisor(deviation: Floats, size: Floats | float) -> Floats:
     return np.where(deviation <= _CONSTANT * np.asarray(size), 1.0, deviation)
 
 
-def _parts(Y: Floats) -> Iterator[Floats]:
-    for first in range(0, len(Y), _PART):
-        yield Y[first : first + _PART]
+def parts(rows: NDArray[_T], size: int = _PART) -> Iterator[NDArray[_T]]:
+    """Yield some rows at a time."""
+    for first in range(0, len(rows), size):
+        yield rows[first : first + size]
 
 
 def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
@@ -261,7 +264,7 @@ def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
 def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
     """Return whether all rows of a table are equal, up to rounding and gaps."""
     size = np.abs(scaler.offset).max()
-    farthest = (np.fmax.reduce(np.abs(part - scaler.offset), axis=None) for part in _parts(Y))
+    farthest = (np.fmax.reduce(np.abs(part - scaler.offset), axis=None) for part in parts(Y))
     differ = any(distance > _CONSTANT * size for distance in farthest)
     return not group.largest(np.array(differ))
 

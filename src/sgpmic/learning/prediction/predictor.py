@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from sgpmic._runtime import numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
+from sgpmic.learning.gaps import FactorModel, Imputer, fit_factors, learn_imputer
 from sgpmic.learning.neighbors import block_rows, in_blocks, in_threads, padded_count
 from sgpmic.learning.prediction import cluster_normals, projection
-from sgpmic.learning.preprocessing import Scaler, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, parts, sample_numbers
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
@@ -334,8 +334,7 @@ class Predictor:
         asked, gaps = (known < 0) | densities, np.isnan(Y).any(axis=1)
         step = max(1, _PART // self._model.posterior.mean_weights.shape[2])
         for numbers in (np.flatnonzero(asked & ~gaps), np.flatnonzero(asked & gaps)):
-            for first in range(0, len(numbers), step):
-                part = numbers[first : first + step]
+            for part in parts(numbers, step):
                 found, memberships = self._project(Y[part])
                 new = known[part] < 0
                 X[part[new]], S[part[new]] = found.X[new], memberships[new]

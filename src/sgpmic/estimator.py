@@ -444,9 +444,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.cluster_tendency_, number, dimensions = result.structure
         self._number_of_clusters = None if number is None else asdict(number)
         self.number_of_dimensions_ = None if dimensions is None else asdict(dimensions)
-        self.starts_ = result.selection.listing()
-        self.history_ = result.selection.history
-        fit = result.selection.fit
+        fit, self.history_, self.starts_ = result.selection
         self.lower_bound_, self.n_iter_ = fit.bound, len(fit.history)
         self.converged_ = fit.converged
 

@@ -119,44 +119,12 @@ def can_continue(
     )
 
 
-@dataclass
-class Selection:
-    """The fits from all starts, and the index of the selected one."""
+class Selection(NamedTuple):
+    """The selected fit, and records of all fits."""
 
-    starts: list[PlannedStart]
-    fits: list[em.StartFit]
-    kept: int
-    partitions: list[Ints]  # most probable clusters of this process's rows
-    agreement: Floats
-    sizes: list[Floats]  # cluster sizes of each partition, over all processes
-
-    @property
-    def fit(self) -> em.StartFit:
-        """The selected fit."""
-        return self.fits[self.kept]
-
-    @property
-    def history(self) -> History:
-        """A list per quantity, over all iterations of all starts."""
-        records = [record for fit in self.fits for record in fit.history]
-        return History({name: [record[name] for record in records] for name in records[0]})
-
-    def listing(self) -> list[dict[str, Any]]:
-        """Return a description of each start; its labels are numbered by cluster size."""
-        ranks = [np.argsort(np.argsort(-sizes, kind="stable")) for sizes in self.sizes]
-        return [
-            start.describe()
-            | {
-                "bound": fit.bound,
-                "agreement": float(self.agreement[i]),
-                "n_iter": len(fit.history),
-                "converged": fit.converged,
-                "kept": i == self.kept,
-                "notes": list(fit.notes),
-                "labels": ranks[i][self.partitions[i]],
-            }
-            for i, (start, fit) in enumerate(zip(self.starts, self.fits, strict=True))
-        ]
+    fit: em.StartFit
+    history: History  # a list per quantity, over all iterations of all starts
+    starts: list[dict[str, Any]]  # descriptions of the starts; labels are numbered by cluster size
 
 
 class CheckpointWriter(Protocol):
@@ -391,9 +359,10 @@ class Starts:
 
     def select(self) -> Selection:
         """Compare the fits and select one."""
-        settings, group, *_ = self.problem
+        settings, group, *_, order = self.problem
+        begun = zip(self.planned, self.fits, strict=False)
         # A fit whose first iteration gave non-finite values has no history.
-        survivors = [i for i, fit in enumerate(self.fits) if fit.history]
+        survivors = [(start, fit) for start, fit in begun if fit.history]
         if not survivors:
             why = (
                 "The first EM iteration produced non-finite numbers. Look for features on very "
@@ -401,7 +370,7 @@ class Starts:
             )
             jitter = f"em__jitter={100 * settings.em.jitter:g}"
             raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
-        starts, fits = [self.planned[i] for i in survivors], [self.fits[i] for i in survivors]
+        starts, fits = zip(*survivors, strict=True)
         partitions, sizes = map(list, zip(*map(self._partition, fits), strict=True))
         agreement = agreements(partitions, settings.n_clusters, group)
         eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
@@ -411,7 +380,23 @@ class Starts:
             eligible[:] = True
         bounds = np.array([fit.bound for fit in fits])
         kept = choose(settings.start.selection, bounds, agreement, eligible)
-        return Selection(starts, fits, kept, partitions, agreement, sizes)
+        records = [record for fit in fits for record in fit.history]
+        history = History({name: [record[name] for record in records] for name in records[0]})
+        ranks = [np.argsort(np.argsort(-each, kind="stable")) for each in sizes]
+        described = [
+            start.describe()
+            | {
+                "bound": fit.bound,
+                "agreement": float(agreement[i]),
+                "n_iter": len(fit.history),
+                "converged": fit.converged,
+                "kept": i == kept,
+                "notes": list(fit.notes),
+                "labels": ranks[i][partitions[i]][order.row_places],
+            }
+            for i, (start, fit) in enumerate(survivors)
+        ]
+        return Selection(fits[kept], history, described)
 
 
 def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:

@@ -195,30 +195,29 @@ class Starts:
 
     def _first_state(self, X: Floats, S: Floats, mappings: Mappings) -> em.State:
         settings, group, rows, *_ = self.problem
-        values = self._laid_out(group.lay_out(X, rows), self.problem.lay_out_memberships(S))
-        values |= mappings._asdict()
-        self._prepare(values)
-        return em.first_state(rows, settings.options, **values)
+        laid_out = group.lay_out(X, rows), self.problem.lay_out_memberships(S)
+        return em.first_state(rows, settings.options, **self._prepare(*laid_out, mappings))
 
-    def _laid_out(self, X: Any, S: Any) -> dict[str, Any]:
-        """Return the arguments of :func:`sgpmic.learning.em.first_state`, except the mappings."""
-        settings, group, _, cells, *_ = self.problem
-        return {
+    def _prepare(self, X: Any, S: Any, mappings: Mappings) -> dict[str, Any]:
+        """Return the arguments of :func:`sgpmic.learning.em.first_state`, given laid-out X and S.
+
+        The programs of EM are compiled concurrently, unless they are compiled already.
+        """
+        settings, group, rows, cells, *_ = self.problem
+        options = settings.options
+        values = mappings._asdict() | {
             "X": X,
             "S": S,
             "pseudo_counts": settings.pseudo_counts(group.n_rows),
             "jitter": np.asarray(settings.em.jitter),
             "cells": cells,
         }
-
-    def _prepare(self, values: dict[str, Any]) -> None:
-        """Compile the programs of EM concurrently, unless they are compiled already."""
-        options, rows = self.problem.settings.options, self.problem.rows
         if rows.mesh is None and not em.first_state.has(rows, options, **values):
             begin = partial(em.first_state.function, options=options)
             state = jax.eval_shape(begin, rows, **values)
             for program in (em.em_iteration, em.last_e_step):
                 program.prepare(state, rows, options)
+        return values
 
     def _first_mappings(self, Z: Floats) -> Mappings:
         """Return the initial mappings."""
@@ -243,9 +242,9 @@ class Starts:
         higher bound.
         """
         settings, group, rows, *_ = self.problem
-        kind, M = X.dtype, settings.padded_clusters(group.n_rows)
-        shapes = (jax.ShapeDtypeStruct((rows.n_padded, n), kind) for n in (X.shape[1], M))
-        self._prepare(self._laid_out(*shapes) | mappings._asdict())
+        like, n = partial(jax.ShapeDtypeStruct, dtype=X.dtype), rows.n_padded
+        M = settings.padded_clusters(group.n_rows)
+        self._prepare(like((n, X.shape[1])), like((n, M)), mappings)
         announce(f"learning from {len(Y)} rows first")
         few = self.problem._replace(
             settings=replace(settings, em=replace(settings.em, callbacks=()), verbose=False),

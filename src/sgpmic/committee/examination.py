@@ -107,7 +107,6 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     """
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
-    others = Y.shape[1] - sum(category.n_features for category in categories)
     if not categories:
         return View(Y_imputed, scaler)
     sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
@@ -117,7 +116,7 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
     # A table of binary features only, such as bits, has no categorical columns.
     bits = len(categories) == Y.shape[1]
-    few = len(categories) < _MANY * (len(categories) + others)
+    few = len(categories) < _MANY * len(mixed.columns)
     if few or bits or Y.shape[1] <= _LEAST_FACTORS:
         return View(Y_imputed, scaler, mixed=mixed)
     center = sample.mean(axis=0)

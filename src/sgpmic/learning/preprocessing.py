@@ -274,21 +274,6 @@ class Reduction(NamedTuple):
 
     components: Floats  # (n_kept, n_features), orthonormal: Vᵀ
 
-    def transform(self, X: Any) -> Floats:
-        """Return the reduced rows of a sparse or dense matrix.
-
-        Bitwise the same for both, so that training rows are recognized.
-        """
-        rows = _without_gaps(X)
-        if not rows.has_canonical_format:
-            rows = rows.copy()  # do not modify the input
-            rows.sum_duplicates()
-        return np.ascontiguousarray(rows @ self.components.T)
-
-    def inverse_transform(self, Y: Floats) -> Floats:
-        """Map reduced rows back to the original features."""
-        return Y @ self.components
-
 
 def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
     """Fit the reduction of a sparse matrix; None if it has few features."""
@@ -303,15 +288,22 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
 
 
 def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
-    """Return dense rows for the model, reduced if there is a reduction."""
-    if reduction is not None:
-        return reduction.transform(X)
-    return X.toarray() if issparse(X) else X
+    """Return dense rows for the model, reduced if there is a reduction.
+
+    Reduced rows are bitwise the same for sparse and dense X, so that training rows are recognized.
+    """
+    if reduction is None:
+        return X.toarray() if issparse(X) else X
+    rows = _without_gaps(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # do not modify the input
+        rows.sum_duplicates()
+    return np.ascontiguousarray(rows @ reduction.components.T)
 
 
 def restored_rows(Y: Floats, reduction: Reduction | None) -> Floats:
     """Undo :func:`dense_rows`, apart from sparsity."""
-    return Y if reduction is None else reduction.inverse_transform(Y)
+    return Y if reduction is None else Y @ reduction.components
 
 
 def _without_gaps(X: Any) -> csr_array:

@@ -370,7 +370,8 @@ def _m_step(
 
     def parameters_at(point: Any) -> Parameters:
         (X, log_x_std), small = unpack(point)
-        if options.fixes_scale:
+        # Unless unit covariances, or the priors of 'variational', fix the scale of X already.
+        if options.covariance_type != "unit" and not options.variational:
             X = latent.standardize(X, rows.flat_weight)[0]
         return Parameters(X, *unpack_small(small))._replace(log_x_std=log_x_std)
 

@@ -353,14 +353,6 @@ class EMOptions:
     variational: bool = _static()
 
     @property
-    def fixes_scale(self) -> bool:
-        """Whether to standardize X.
-
-        Not if unit covariances, or the priors of 'variational', fix its scale already.
-        """
-        return self.covariance_type != "unit" and not self.variational
-
-    @property
     def sums_out(self) -> bool:
         """Whether S is marginalized out while the optimizer updates X."""
         return self.variational and self.shared

@@ -79,17 +79,10 @@ class ProcessGroup:
         """Memory per device for the pass over the rows (:class:`sgpmic.model.rows.Rows`)."""
         return gpu_memory_on(self._own_devices[0])
 
-    def layout(self, block: int | None) -> tuple[int, int]:
-        """Return this process's number of blocks and the size of a block."""
-        n_devices = np.bincount(self._owners, minlength=self.n_processes)
-        most = int(np.max(-(-self.counts // n_devices)))
-        n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
-        return n_blocks * len(self._own_devices), size
-
     def put(self, own: np.ndarray) -> jax.Array:
         """Return the global array of which ``own`` is this process's part.
 
-        Its leading axis is the padded rows, or the blocks, of :meth:`layout`.
+        Its leading axis is the padded rows, or the blocks, of :meth:`lay_out_rows`.
         """
         if self.mesh is None:
             return jax.device_put(own)
@@ -115,9 +108,11 @@ class ProcessGroup:
 
         ``reduce`` is applied to some rows at a time, which avoids a second copy of the table.
         """
-        P = own.shape[1]
-        n_features = padded_features(P, self.n_rows)
-        arrays = fill_blocks(own, *self.layout(block), n_features, reduce)
+        n_devices = np.bincount(self._owners, minlength=self.n_processes)
+        most = int(np.max(-(-self.counts // n_devices)))
+        n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
+        P, n_blocks = own.shape[1], n_blocks * len(self._own_devices)  # of this process
+        arrays = fill_blocks(own, n_blocks, size, padded_features(P, self.n_rows), reduce)
         values, weight, norm2 = map(self.put, arrays)
         return Rows(values, weight, norm2, np.float64(P), self.mesh, self.gpu_memory)
 

@@ -49,12 +49,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     n_components_: int
     _row_words: dict[str, list[str]]
 
-    def _check_rows(self, X: ArrayLike) -> tuple[Floats, Bools]:
-        """Return the preprocessed rows, and a mask of those without any value."""
-        rows = self._read_rows(X)  # first, as it raises NotFittedError
-        return self._predictor.known_rows(rows)
-
     def _read_rows(self, X: ArrayLike) -> Floats:
+        """Return the preprocessed rows; raise NotFittedError before there is a predictor."""
         check_is_fitted(self)
         if self.encoder_ is not None:
             X = self.encoder_.transform(X)
@@ -73,8 +69,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         embedding : ndarray of shape (n_samples, n_components_)
             NaN for rows without any value.
         """
-        Y, empty = self._check_rows(X)
-        return blanked(self._predictor.place(Y)[0], empty)
+        rows = self._read_rows(X)
+        return self._predictor.place(rows)[0]
 
     @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -89,8 +85,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         memberships : ndarray of shape (n_samples, n_clusters)
             NaN for rows without any value.
         """
-        Y, empty = self._check_rows(X)
-        return blanked(self._predictor.place(Y)[1], empty)
+        rows = self._read_rows(X)
+        return self._predictor.place(rows)[1]
 
     def predict(self, X: ArrayLike) -> Ints:
         """Return the most probable cluster of each row.
@@ -277,11 +273,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "This model was fitted to a sparse matrix, whose cells without an entry are zeros "
                 "and not missing: there is nothing to impute."
             )
-        Y, empty = self._check_rows(X)
-        found = Imputation(*(blanked(values, empty) for values in self._predictor.impute(Y)))
+        values, std = self._predictor.impute(self._read_rows(X))
         if self.encoder_ is None:
-            return found
-        values, std = found  # of the encoded features
+            return Imputation(values, std)
         low, high = (self.encoder_.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))
         numbers = (name for name in low if low[name].dtype == float)
         deviations = {name: (high[name] - low[name]) / 2.0 for name in numbers}
@@ -312,7 +306,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             # Not the estimator's attributes, which include rows without any value.
             placed, found = (self._predictor.X[rows], self._predictor.S[rows]), self._row_words
         else:
-            values, empty = self._check_rows(X)
+            values, empty = self._predictor.known_rows(self._read_rows(X))
             values, rows = values[~empty], np.flatnonzero(~empty)
             placed, found = self._predictor.place(values), words_of_rows(X, self.encoder_)
         words = {name: [column[i] for i in rows] for name, column in found.items()}

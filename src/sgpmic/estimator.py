@@ -444,19 +444,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.cluster_tendency_, number, dimensions = result.structure
         self._number_of_clusters = None if number is None else asdict(number)
         self.number_of_dimensions_ = None if dimensions is None else asdict(dimensions)
-        self.starts_ = result.selection.listing()
-        self.history_ = result.selection.history
-        fit = result.selection.fit
+        fit, self.history_, self.starts_ = result.selection
         self.lower_bound_, self.n_iter_ = fit.bound, len(fit.history)
         self.converged_ = fit.converged
 
     def _keep_predictor(
         self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None, empty: Ints
     ) -> None:
-        """Set the fitted attributes of a predictor and its training rows.
-
-        ``empty`` holds the indices of the rows without any value, which were excluded.
-        """
+        """Set the fitted attributes; ``empty`` are the indices of excluded rows without values."""
         self._predictor, self._explained, self._empty_rows = predictor, None, empty
         # Insertion points of the empty rows. np.insert copies, so that changes by a user do not
         # reach the model.
@@ -469,7 +464,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.memberships_ = np.insert(S, places, np.nan, axis=0)
         self.labels_ = np.insert(S.argmax(axis=1), places, -1)
         self.scaler_ = predictor.scaler
-        self.weights_, self.means_, self.covariances_ = predictor.mixture
+        self.weights_, self.means_, self.covariances_ = predictor.posterior.mixture
         self.kernels_ = predictor.kernels
         self.beta_ = float(predictor.posterior.mappings.beta)
         self.inducing_ = np.asarray(predictor.posterior.mappings.Z)

@@ -38,15 +38,9 @@ class ProcessGroup:
     collective operations. All devices hold the same number of rows, including padding, which has
     weight 0.
 
-    Parameters
-    ----------
-    n_own : int
-        Number of rows of this process.
-    devices : sequence of jax.Device or None
-        The devices of all processes. By default all devices with several processes, and otherwise
-        JAX's default device.
-    alone : bool
-        Whether the group is this process alone, for local computations within a job.
+    ``n_own`` is the number of rows of this process. ``devices`` are those of all processes, by
+    default JAX's default device if there is only one process. ``alone`` leaves out all other
+    processes, for local computations within a job.
     """
 
     def __init__(
@@ -60,6 +54,8 @@ class ProcessGroup:
         # Rows are in the order of the processes, and devices must be too.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
         self._owners = [0 if alone else device.process_index for device in self._devices]
+        owned = zip(self._devices, self._owners, strict=True)
+        self._own_devices = [device for device, owner in owned if owner == self.process]
         self.n_own = n_own
         counts = np.array([n_own], dtype=np.int64)
         self.counts = counts if alone else gathered(counts)[:, 0]
@@ -79,27 +75,14 @@ class ProcessGroup:
         return Mesh(np.array(self._devices), (ROWS,), axis_types=(AxisType.Auto,))
 
     @cached_property
-    def _own_devices(self) -> list[Any]:
-        return [
-            d for d, owner in zip(self._devices, self._owners, strict=True) if owner == self.process
-        ]
-
-    @cached_property
     def gpu_memory(self) -> int:
         """Memory per device for the pass over the rows (:class:`sgpmic.model.rows.Rows`)."""
         return gpu_memory_on(self._own_devices[0])
 
-    def layout(self, block: int | None) -> tuple[int, int]:
-        """Return this process's number of blocks and the size of a block."""
-        n_devices = np.bincount(self._owners, minlength=self.n_processes)
-        most = int(np.max(-(-self.counts // n_devices)))
-        n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
-        return n_blocks * len(self._own_devices), size
-
     def put(self, own: np.ndarray) -> jax.Array:
         """Return the global array of which ``own`` is this process's part.
 
-        Its leading axis is the padded rows, or the blocks, of :meth:`layout`.
+        Its leading axis is the padded rows, or the blocks, of :meth:`lay_out_rows`.
         """
         if self.mesh is None:
             return jax.device_put(own)
@@ -125,9 +108,11 @@ class ProcessGroup:
 
         ``reduce`` is applied to some rows at a time, which avoids a second copy of the table.
         """
-        P = own.shape[1]
-        n_features = padded_features(P, self.n_rows)
-        arrays = fill_blocks(own, *self.layout(block), n_features, reduce)
+        n_devices = np.bincount(self._owners, minlength=self.n_processes)
+        most = int(np.max(-(-self.counts // n_devices)))
+        n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
+        P, n_blocks = own.shape[1], n_blocks * len(self._own_devices)  # of this process
+        arrays = fill_blocks(own, n_blocks, size, padded_features(P, self.n_rows), reduce)
         values, weight, norm2 = map(self.put, arrays)
         return Rows(values, weight, norm2, np.float64(P), self.mesh, self.gpu_memory)
 
@@ -182,14 +167,7 @@ def gathered(own: np.ndarray) -> np.ndarray:
 
 
 class SharedTable(NamedTuple):
-    """A table distributed over processes, as input of ``fit``.
+    """A table distributed over processes, as input of ``fit``."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_own, n_features)
-        The rows of this process; may be memory-mapped.
-    group : ProcessGroup
-    """
-
-    values: np.ndarray
+    values: np.ndarray  # (n_own, n_features) the rows of this process; may be memory-mapped
     group: ProcessGroup

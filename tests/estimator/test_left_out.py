@@ -75,7 +75,7 @@ def test_new_rows_look_like_rows_that_were_left_out() -> None:
     model = SGPMIC(3, random_state=0).fit(Y[~is_new])
     new = np.median(model.score_samples(Y[is_new]))
     seen = np.median(model.score_samples(Y[~is_new]))
-    left = np.median(model._predictor.left_out_log_density)
+    left = np.median(model._predictor._densities.left_out)
     assert new < seen
     assert abs(new - left) < abs(new - seen)
 

@@ -21,7 +21,7 @@ from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, fin
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
-from sgpmic.learning.preprocessing import Scaler, find_categories, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, find_categories, parts, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
 #: Maximum numbers of rows sampled, and of these for the votes on the number of clusters.
@@ -107,7 +107,6 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     """
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
-    others = Y.shape[1] - sum(category.n_features for category in categories)
     if not categories:
         return View(Y_imputed, scaler)
     sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
@@ -117,7 +116,7 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
     # A table of binary features only, such as bits, has no categorical columns.
     bits = len(categories) == Y.shape[1]
-    few = len(categories) < _MANY * (len(categories) + others)
+    few = len(categories) < _MANY * len(mixed.columns)
     if few or bits or Y.shape[1] <= _LEAST_FACTORS:
         return View(Y_imputed, scaler, mixed=mixed)
     center = sample.mean(axis=0)
@@ -354,8 +353,7 @@ def count_components(n_components: Any, scaler: Scaler, Y: Floats, group: Proces
         squares = np.linalg.svd(scaler.transform(Y), compute_uv=False) ** 2
     else:
         products = np.zeros((Y.shape[1], Y.shape[1]))
-        for first in range(0, len(Y), _MOST_DECOMPOSED):
-            part = scaler.transform(Y[first : first + _MOST_DECOMPOSED])
+        for part in map(scaler.transform, parts(Y, _MOST_DECOMPOSED)):
             products += part.T @ part
         squares = np.maximum(np.linalg.eigvalsh(group.total(products))[::-1], 0.0)
     if squares.sum() == 0:

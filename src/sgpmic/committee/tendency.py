@@ -306,8 +306,7 @@ def two_group_gain(projections: Floats) -> Floats:
 
     EM on binned data, vectorized over the projections of the rows.
     """
-    parts = [_binned(x) for x in projections]
-    x, c = np.stack([p[0] for p in parts]), np.stack([p[1] for p in parts])
+    x, c = map(np.stack, zip(*map(_binned, projections), strict=True))
     n = float(projections.shape[1])
     cx = c * x
     total, square = cx.sum(1), (cx * x).sum(1)
@@ -348,27 +347,17 @@ def widest_gap(Z: Floats) -> float:
     core = np.partition(distances, k, axis=1)[:, k]
     reach = mutual_reachability(distances, core)
     tree = linkage(squareform(reach, checks=False), method="single")
-    sizes = np.concatenate([np.ones(n), tree[:, 3]])
-    merged = tree[:, :2].astype(np.int64)
-    smaller = np.where(sizes[merged[:, 0]] < sizes[merged[:, 1]], merged[:, 0], merged[:, 1])
     # Without a floor, duplicate rows would be infinitely dense.
     floor = 1e-3 * np.median(tree[:, 2]) + 1e-300
-    best = 0.0
-    for merge in np.flatnonzero(sizes[smaller] >= smallest):
-        inner = np.median(core[_members(tree, smaller[merge])])
-        best = max(best, float(np.log((tree[merge, 2] + floor) / (inner + floor))))
+    best, members = 0.0, [[i] for i in range(n)]
+    for first, second, height, _ in tree:
+        one, other = members[int(first)], members[int(second)]
+        members.append(one + other)
+        smaller = min(other, one, key=len)  # the second in a tie
+        if len(smaller) >= smallest:
+            inner = np.median(core[smaller])
+            best = max(best, float(np.log((height + floor) / (inner + floor))))
     return best
-
-
-def _members(tree: Floats, node: int) -> list[int]:
-    n, found, open_ = len(tree) + 1, [], [node]
-    while open_:
-        at = open_.pop()
-        if at < n:
-            found.append(at)
-        else:
-            open_ += [int(tree[at - n, 0]), int(tree[at - n, 1])]
-    return found
 
 
 def separations(tables: Floats) -> Floats:

@@ -72,11 +72,6 @@ class Parameters(NamedTuple):
         """Posterior standard deviations of the latent points, with 'variational'."""
         return None if self.log_x_std is None else jnp.exp(self.log_x_std)
 
-    def mappings(self, present: Kernel) -> Mappings:
-        """Return the Gaussian processes in their natural parameters."""
-        kernels = jax.tree.map(lambda log, there: there * jnp.exp(log), self.log_kernels, present)
-        return Mappings(kernels, self.Z, jnp.exp(self.log_beta))
-
 
 @keepable
 class State(NamedTuple):
@@ -96,7 +91,9 @@ class State(NamedTuple):
     @property
     def mappings(self) -> Mappings:
         """The Gaussian processes in their natural parameters."""
-        return self.parameters.mappings(self.present)
+        _, Z, log_kernels, log_beta, _ = self.parameters
+        kernels = jax.tree.map(lambda log, there: there * jnp.exp(log), log_kernels, self.present)
+        return Mappings(kernels, Z, jnp.exp(log_beta))
 
 
 def state_template(settings: FitSettings, *, cells: bool) -> State:
@@ -373,14 +370,15 @@ def _m_step(
 
     def parameters_at(point: Any) -> Parameters:
         (X, log_x_std), small = unpack(point)
-        if options.fixes_scale:
+        # Unless unit covariances, or the priors of 'variational', fix the scale of X already.
+        if options.covariance_type != "unit" and not options.variational:
             X = latent.standardize(X, rows.flat_weight)[0]
         return Parameters(X, *unpack_small(small))._replace(log_x_std=log_x_std)
 
     def loss(point: Any) -> Array:
         parameters = parameters_at(point)
-        mappings, X = parameters.mappings(state.present), parameters.X
-        data = data_term(mappings, X, T, rows, state.jitter, parameters.x_std)
+        mappings = state._replace(parameters=parameters).mappings
+        data = data_term(mappings, parameters.X, T, rows, state.jitter, parameters.x_std)
         return -(data + latent_term(prior, parameters, S, rows, options))
 
     minimize = {"lbfgs": lbfgs, "scg": scg}[options.optimizer]

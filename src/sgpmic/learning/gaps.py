@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, features_seen, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, features_seen, parts, sample_numbers
 from sgpmic.model.rows import Rows, column_patterns, pad, with_groups
 from sgpmic.process_group import ProcessGroup, gathered
 
@@ -168,8 +168,7 @@ def fill_from_nearest(
     filled = completed.copy()
     rows = np.flatnonzero(np.isnan(Y).any(axis=1))
     step = max(1, _PART // (n_asked * Y.shape[1]))
-    for first in range(0, len(rows), step):
-        part = rows[first : first + step]
+    for part in parts(rows, step):
         nearest = search.kneighbors(completed[part], return_distance=False)
         has = known[nearest]  # (rows, neighbors, features)
         counted = has & (np.cumsum(has, axis=1) <= _NEAREST)
@@ -236,13 +235,17 @@ class Imputer:
     weights: Floats  # (3,) of the mapping, the factors, and the factors plus neighbors' residuals
     inflation: float = 1.0  # of the factors' standard deviations
 
-    def expected(
+    def expected(self, Y: Floats, mapped: Floats) -> tuple[Floats, Floats]:
+        """Return mean and standard deviation of each cell; ``mapped`` are the mapping's means."""
+        predictions, std = self.predictions(Y, mapped)
+        return np.tensordot(self.weights, predictions, axes=1), self.inflation * std
+
+    def predictions(
         self, Y: Floats, mapped: Floats, *, skip_nearest: bool = False
     ) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of each cell of scaled rows.
+        """Return the three predictions (3, n, P), and the factors' standard deviations.
 
-        ``mapped`` are the predictions of the mapping. ``skip_nearest`` is for training rows, whose
-        nearest neighbor is the row itself.
+        ``skip_nearest`` is for training rows, whose nearest neighbor is the row itself.
         """
         mean, variance = self.factors.expected(Y)
         near, last = mean, min(_DONORS + int(skip_nearest), len(self.left_over))
@@ -253,8 +256,7 @@ class Imputer:
             has = ~np.isnan(theirs)
             # + 1 shrinks the mean residual if few neighbors have the cell.
             near = mean + np.where(has, theirs, 0.0).sum(axis=1) / (has.sum(axis=1) + 1.0)
-        combined = np.tensordot(self.weights, np.stack([mapped, mean, near]), axes=1)
-        return combined, self.inflation * np.sqrt(variance)
+        return np.stack([mapped, mean, near]), np.sqrt(variance)
 
 
 def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]) -> Imputer:
@@ -274,16 +276,11 @@ def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]
     weights, inflation = np.array([0.0, 1.0, 0.0]), 1.0
     if hidden.any():
         truth = rows[chosen][hidden]
-        imputer = _of_rows(trial, weights)
         mapped = left_out_means(chosen, trial[chosen])
-
-        def expected(weights: Floats) -> tuple[Floats, Floats]:
-            tried = replace(imputer, weights=weights)
-            return tried.expected(trial[chosen], mapped, skip_nearest=True)
-
-        parts = [expected(alone)[0][hidden] for alone in np.eye(3)]
-        weights = _convex(np.stack(parts, axis=1), truth)
-        mean, std = expected(weights)
+        imputer = _of_rows(trial, weights)
+        predictions, std = imputer.predictions(trial[chosen], mapped, skip_nearest=True)
+        weights = _convex(np.stack([each[hidden] for each in predictions], axis=1), truth)
+        mean = np.tensordot(weights, predictions, axes=1)
         inflation = float(np.sqrt(np.mean(((mean[hidden] - truth) / std[hidden]) ** 2)))
     return replace(_of_rows(rows, weights), inflation=inflation)
 

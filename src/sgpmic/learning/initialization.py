@@ -219,12 +219,8 @@ def _join_pieces(
         closest = int(np.argmin(cdist(points[here], points[there])))
         joined.append((here[closest // len(there)], there[closest % len(there)]))
     start, end = np.array(joined, dtype=np.int64).T
-    old = graph.tocoo()
-    return _symmetric_graph(
-        points,
-        np.concatenate([old.row.astype(np.int64), start]),
-        np.concatenate([old.col.astype(np.int64), end]),
-    )
+    # No link joins two points that are joined already.
+    return graph.maximum(_symmetric_graph(points, start, end))
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
@@ -448,10 +444,7 @@ def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) 
 
 
 def _in_own_unit(points: Floats) -> tuple[Floats, Floats, float]:
-    """Return points shifted and scaled so that squares neither overflow nor cancel.
-
-    Also the origin and the unit.
-    """
+    """Shift and scale points so that squares neither overflow nor cancel; also origin and unit."""
     origin, unit = points[0], float(np.abs(points - points[0]).max()) or 1.0
     return (points - origin) / unit, origin, unit
 

@@ -214,15 +214,11 @@ def typical_size(point: PyTree, direction: PyTree) -> Array:
 
     A huge coordinate that does not move thus does not set the scale for the others.
     """
-    dtype = common_dtype(point)
-    one = jnp.ones((), dtype)
     # Dividing by the largest element keeps products of huge gradients from overflowing.
-    largest = max_norm(direction)
-    unit = jnp.where(largest > 0, 1 / jnp.where(largest > 0, largest, one), one)
+    unit = 1 / or_one(max_norm(direction))
     weights = jax.tree.map(lambda leaf: jnp.abs(leaf) * unit.astype(leaf.dtype), direction)
-    sizes = jax.tree.map(jnp.abs, point)
     total = vdot(weights, jax.tree.map(jnp.ones_like, weights))
-    return one + vdot(sizes, weights) / jnp.where(total > 0, total, one)
+    return 1 + vdot(jax.tree.map(jnp.abs, point), weights) / or_one(total)
 
 
 def is_better(value: Array, square: Array, trial_value: Array, trial_square: Array) -> Array:
@@ -297,6 +293,12 @@ class LBFGSState(NamedTuple):
     trials: Array  # evaluations in this line search
     history: _History
 
+    @property
+    def near(self) -> Evaluation:
+        """The objective at the near end of the bracket."""
+        point = add_scaled(self.result.point, self.bracket.near, self.direction)
+        return Evaluation(point, self.bracket.near_value, self.near_gradient)
+
 
 def lbfgs_init(start: PyTree) -> LBFGSState:
     """Return the state before the first evaluation, which is at the start."""
@@ -321,13 +323,11 @@ def lbfgs_step(
     before = state.result
     first = before.evaluations == 0
     finite = jnp.isfinite(found.value) & is_finite(found.gradient)
-    bracket, near_gradient, next_length, accept, failed = _search(state, found, finite, ~first)
+    searched, next_length, accept, failed = _search(state, found, finite, ~first)
     stalled = failed & (state.history.pair(0)[2] == 0)
 
     # The accepted point is the near end of the bracket, whether this trial or an earlier one.
-    near = Evaluation(
-        add_scaled(before.point, bracket.near, state.direction), bracket.near_value, near_gradient
-    )
+    near = searched.near
     here = select(accept, near, select(first, found, before.here))
     counted = {"finite": finite, "trial": ~first, "accept": accept, "stalled": stalled}
     result = before.after(here, tolerance, **counted)
@@ -342,8 +342,8 @@ def lbfgs_step(
         direction=direction,
         slope=slope,
         length=length,
-        bracket=select(is_new, _open_bracket(result.value, slope), bracket),
-        near_gradient=near_gradient,
+        bracket=select(is_new, _open_bracket(result.value, slope), searched.bracket),
+        near_gradient=searched.near_gradient,
         trials=jnp.where(is_new, 0, state.trials + 1),
         history=history,
     )
@@ -351,24 +351,18 @@ def lbfgs_step(
 
 def lbfgs_finish(state: LBFGSState) -> OptimizerResult:
     """Return the result, even if the steps ran out in the middle of a line search."""
-    result, bracket = state.result, state.bracket
-    better = bracket.near > 0
-    arrival = add_scaled(result.point, bracket.near, state.direction)
-    return result._replace(
-        point=select(better, arrival, result.point),
-        value=jnp.where(better, bracket.near_value, result.value),
-        gradient=select(better, state.near_gradient, result.gradient),
-        accepted=result.accepted + better,
-    )
+    better = state.bracket.near > 0
+    here = select(better, state.near, state.result.here)
+    return state.result._replace(**here._asdict(), accepted=state.result.accepted + better)
 
 
 def _search(
     state: LBFGSState, found: Evaluation, finite: Array, trial: Array
-) -> tuple[_Bracket, PyTree, Array, Array, Array]:
+) -> tuple[LBFGSState, Array, Array, Array]:
     """Advance the line search by an evaluation.
 
-    Returns the bracket and the gradient at its near end; the next step length to try; whether the
-    near end is accepted; and whether the search failed.
+    Returns the state with the new bracket; the next step length to try; whether the near end is
+    accepted; and whether the search failed.
     """
     before = state.result
     slope = vdot(found.gradient, state.direction)
@@ -398,7 +392,8 @@ def _search(
     exhausted = trial & (~not_vanished | impatient | ~jnp.isfinite(next_length))
     accept = trial & ((lower & flatter) | (exhausted & (bracket.near > 0)))
     near_gradient = select(trial & lower, found.gradient, state.near_gradient)
-    return bracket, near_gradient, next_length, accept, exhausted & ~accept
+    searched = state._replace(bracket=bracket, near_gradient=near_gradient)
+    return searched, next_length, accept, exhausted & ~accept
 
 
 def _turn(

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from scipy.sparse import csr_array, issparse
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.process_group import ProcessGroup
+
+_T = TypeVar("_T", bound=np.generic)
 
 #: Values of the parameter ``scale``.
 SCALES = ("auto", "each", "one", "none")
@@ -195,7 +197,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     highest = group.largest(np.fmax.reduce(Y, axis=0, initial=-np.inf))
     lowest = -group.largest(-np.fmin.reduce(Y, axis=0, initial=np.inf))
     counts, fractions = np.zeros((2, Y.shape[1]))
-    for part in _parts(Y):
+    for part in parts(Y):
         counts += np.sum(~np.isnan(part), axis=0)
         fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
     counts = group.total(counts)
@@ -211,7 +213,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
             "float64 can square: multiply the data by a number that brings it near 1."
         )
     offset = group.total(sums(Y, axis=0)) / counts
-    squares = sum((sums((part - offset) ** 2, axis=0) for part in _parts(Y)), np.zeros(Y.shape[1]))
+    squares = sum((sums((part - offset) ** 2, axis=0) for part in parts(Y)), np.zeros(Y.shape[1]))
     variances = group.total(squares) / counts
     kind, reason = scale, ""
     if kind == "auto":
@@ -248,9 +250,10 @@ def _divisor(deviation: Floats, size: Floats | float) -> Floats:
     return np.where(deviation <= _CONSTANT * np.asarray(size), 1.0, deviation)
 
 
-def _parts(Y: Floats) -> Iterator[Floats]:
-    for first in range(0, len(Y), _PART):
-        yield Y[first : first + _PART]
+def parts(rows: NDArray[_T], size: int = _PART) -> Iterator[NDArray[_T]]:
+    """Yield some rows at a time."""
+    for first in range(0, len(rows), size):
+        yield rows[first : first + size]
 
 
 def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
@@ -261,7 +264,7 @@ def features_seen(Y: Floats, group: ProcessGroup) -> Bools:
 def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
     """Return whether all rows of a table are equal, up to rounding and gaps."""
     size = np.abs(scaler.offset).max()
-    farthest = (np.fmax.reduce(np.abs(part - scaler.offset), axis=None) for part in _parts(Y))
+    farthest = (np.fmax.reduce(np.abs(part - scaler.offset), axis=None) for part in parts(Y))
     differ = any(distance > _CONSTANT * size for distance in farthest)
     return not group.largest(np.array(differ))
 
@@ -270,21 +273,6 @@ class Reduction(NamedTuple):
     """Truncated SVD of a sparse matrix."""
 
     components: Floats  # (n_kept, n_features), orthonormal: Vᵀ
-
-    def transform(self, X: Any) -> Floats:
-        """Return the reduced rows of a sparse or dense matrix.
-
-        Bitwise the same for both, so that training rows are recognized.
-        """
-        rows = _without_gaps(X)
-        if not rows.has_canonical_format:
-            rows = rows.copy()  # do not modify the input
-            rows.sum_duplicates()
-        return np.ascontiguousarray(rows @ self.components.T)
-
-    def inverse_transform(self, Y: Floats) -> Floats:
-        """Map reduced rows back to the original features."""
-        return Y @ self.components
 
 
 def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
@@ -300,15 +288,22 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
 
 
 def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
-    """Return dense rows for the model, reduced if there is a reduction."""
-    if reduction is not None:
-        return reduction.transform(X)
-    return X.toarray() if issparse(X) else X
+    """Return dense rows for the model, reduced if there is a reduction.
+
+    Reduced rows are bitwise the same for sparse and dense X, so that training rows are recognized.
+    """
+    if reduction is None:
+        return X.toarray() if issparse(X) else X
+    rows = _without_gaps(X)
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # do not modify the input
+        rows.sum_duplicates()
+    return np.ascontiguousarray(rows @ reduction.components.T)
 
 
 def restored_rows(Y: Floats, reduction: Reduction | None) -> Floats:
     """Undo :func:`dense_rows`, apart from sparsity."""
-    return Y if reduction is None else reduction.inverse_transform(Y)
+    return Y if reduction is None else Y @ reduction.components
 
 
 def _without_gaps(X: Any) -> csr_array:

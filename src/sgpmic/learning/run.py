@@ -213,7 +213,6 @@ def finish(
         mean_weights=posterior.mean_weights[:, :, : len(seen)][:, :, features],
         groups=None if posterior.groups is None else posterior.groups[:, : len(seen)][:, features],
     )
-    selection.partitions = [partition[places] for partition in selection.partitions]
     predictor = Predictor(
         scaler,
         posterior,

@@ -3,7 +3,7 @@
 Møller's notation and the names used here, with r = -g the residual and p the direction:
 
 ========  ======================  ==============================================================
-σ         ``_probe() * reach``    finite-difference step along p for the second gradient
+σ         ``eps**0.3 * reach``    finite-difference step along p for the second gradient
 δ         ``curvature``           p'Hp from the difference of two gradients; here over p'p
 λ         ``damping``             added to the curvature to shorten the step
 μ         ``-slope``              p'r
@@ -38,6 +38,14 @@ _FIRST_STEP = 10.0
 _LARGEST_DAMPING_INCREASE = 100.0
 # A step into a region without finite values is shortened by this factor.
 _SHORTENING_AFTER_NON_FINITE = 4.0
+# The finite-difference step for the curvature, relative to the reach, is this power of eps. The
+# difference of two gradients over a distance h has a rounding error of about r / h, where r is the
+# relative error of a gradient, and a truncation error proportional to h. They balance at
+# h = sqrt(r), relative to the size of the coordinates that move. A gradient that is a long sum
+# through a factorization loses half of its digits, so r is taken as eps**0.6. Too short a step
+# gives noise, which later steps amplify, so that results depend on the block size; the error of
+# too long a step is smooth.
+_PROBE = 0.3
 
 
 class State(NamedTuple):
@@ -131,7 +139,7 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
         slope=slope,
         squared_length=squared_length,
         reach=reach,
-        length=jnp.where(is_new, _probe(found.value) * reach, length),
+        length=jnp.where(is_new, epsilon**_PROBE * reach, length),
         curvature=curvature,
         damping=jnp.where(is_new, damping, convex_damping),
         since_restart=since_restart,
@@ -219,19 +227,6 @@ def _propose(
     damping = jnp.maximum(damping, least - curvature)
     length = -slope / or_one((curvature + damping) * squared_length)
     return damping, length
-
-
-def _probe(value: Array) -> float:
-    """Return the finite-difference step for the curvature, relative to the reach.
-
-    The difference of two gradients over a distance h has a rounding error of about r / h, where r
-    is the relative error of a gradient, and a truncation error proportional to h. They balance at
-    h = sqrt(r), relative to the size of the coordinates that move. A gradient that is a long sum
-    through a factorization loses half of its digits, so r is taken as eps**0.6. Too short a step
-    gives noise, which later steps amplify, so that results depend on the block size; the error of
-    too long a step is smooth.
-    """
-    return base.epsilon_of(value) ** 0.3
 
 
 #: :func:`sgpmic.learning.optimizers.minimize` by scaled conjugate gradients.

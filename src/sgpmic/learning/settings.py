@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Annotated, Any, Self, get_type_hints
 
@@ -25,7 +26,7 @@ from sgpmic.exceptions import Advice, InvalidParameterError
 from sgpmic.kernels import Kernel
 from sgpmic.learning.preprocessing import SCALES
 from sgpmic.model.mixture import COVARIANCE_TYPES
-from sgpmic.model.rows import padded_clusters
+from sgpmic.model.rows import pad, padded_clusters
 from sgpmic.process_group import ProcessGroup
 
 #: Initial embeddings, memberships and inducing points.
@@ -330,9 +331,8 @@ class Computation(Settings):
     checkpoint_every: Annotated[int, whole_number(1)] = 1
 
 
-def _static() -> Any:
-    """Return a static pytree field: a new value means another compilation."""
-    return field(metadata={"static": True})
+#: A static pytree field: a new value means another compilation.
+_static: Any = partial(field, metadata={"static": True})
 
 
 @jax.tree_util.register_dataclass
@@ -351,14 +351,6 @@ class EMOptions:
     has_prior: bool = _static()  # otherwise the terms of the conjugate prior are not compiled
     #: Whether latent points and mixture parameters have posteriors.
     variational: bool = _static()
-
-    @property
-    def fixes_scale(self) -> bool:
-        """Whether to standardize X.
-
-        Not if unit covariances, or the priors of 'variational', fix its scale already.
-        """
-        return self.covariance_type != "unit" and not self.variational
 
     @property
     def sums_out(self) -> bool:
@@ -429,9 +421,7 @@ class FitSettings(Settings):
         strength = n_rows / self.n_clusters * float(self.em.prior_strength)
         if self.latent == "variational":
             strength = CONCENTRATION
-        counts = np.zeros(self.padded_clusters(n_rows))
-        counts[: self.n_clusters] = strength
-        return counts
+        return pad(np.full(self.n_clusters, strength), (self.padded_clusters(n_rows),))
 
     def padded_clusters(self, n_rows: int) -> int:
         """Return the number of clusters, padded to share compiled programs.

@@ -119,44 +119,12 @@ def can_continue(
     )
 
 
-@dataclass
-class Selection:
-    """The fits from all starts, and the index of the selected one."""
+class Selection(NamedTuple):
+    """The selected fit, and records of all fits."""
 
-    starts: list[PlannedStart]
-    fits: list[em.StartFit]
-    kept: int
-    partitions: list[Ints]  # most probable clusters of this process's rows
-    agreement: Floats
-    sizes: list[Floats]  # cluster sizes of each partition, over all processes
-
-    @property
-    def fit(self) -> em.StartFit:
-        """The selected fit."""
-        return self.fits[self.kept]
-
-    @property
-    def history(self) -> History:
-        """A list per quantity, over all iterations of all starts."""
-        records = [record for fit in self.fits for record in fit.history]
-        return History({name: [record[name] for record in records] for name in records[0]})
-
-    def listing(self) -> list[dict[str, Any]]:
-        """Return a description of each start; its labels are numbered by cluster size."""
-        ranks = [np.argsort(np.argsort(-sizes, kind="stable")) for sizes in self.sizes]
-        return [
-            start.describe()
-            | {
-                "bound": fit.bound,
-                "agreement": float(self.agreement[i]),
-                "n_iter": len(fit.history),
-                "converged": fit.converged,
-                "kept": i == self.kept,
-                "notes": list(fit.notes),
-                "labels": ranks[i][self.partitions[i]],
-            }
-            for i, (start, fit) in enumerate(zip(self.starts, self.fits, strict=True))
-        ]
+    fit: em.StartFit
+    history: History  # a list per quantity, over all iterations of all starts
+    starts: list[dict[str, Any]]  # descriptions of the starts; labels are numbered by cluster size
 
 
 class CheckpointWriter(Protocol):
@@ -227,30 +195,29 @@ class Starts:
 
     def _first_state(self, X: Floats, S: Floats, mappings: Mappings) -> em.State:
         settings, group, rows, *_ = self.problem
-        values = self._laid_out(group.lay_out(X, rows), self.problem.lay_out_memberships(S))
-        values |= mappings._asdict()
-        self._prepare(values)
-        return em.first_state(rows, settings.options, **values)
+        laid_out = group.lay_out(X, rows), self.problem.lay_out_memberships(S)
+        return em.first_state(rows, settings.options, **self._prepare(*laid_out, mappings))
 
-    def _laid_out(self, X: Any, S: Any) -> dict[str, Any]:
-        """Return the arguments of :func:`sgpmic.learning.em.first_state`, except the mappings."""
-        settings, group, _, cells, *_ = self.problem
-        return {
+    def _prepare(self, X: Any, S: Any, mappings: Mappings) -> dict[str, Any]:
+        """Return the arguments of :func:`sgpmic.learning.em.first_state`, given laid-out X and S.
+
+        The programs of EM are compiled concurrently, unless they are compiled already.
+        """
+        settings, group, rows, cells, *_ = self.problem
+        options = settings.options
+        values = mappings._asdict() | {
             "X": X,
             "S": S,
             "pseudo_counts": settings.pseudo_counts(group.n_rows),
             "jitter": np.asarray(settings.em.jitter),
             "cells": cells,
         }
-
-    def _prepare(self, values: dict[str, Any]) -> None:
-        """Compile the programs of EM concurrently, unless they are compiled already."""
-        options, rows = self.problem.settings.options, self.problem.rows
         if rows.mesh is None and not em.first_state.has(rows, options, **values):
             begin = partial(em.first_state.function, options=options)
             state = jax.eval_shape(begin, rows, **values)
             for program in (em.em_iteration, em.last_e_step):
                 program.prepare(state, rows, options)
+        return values
 
     def _first_mappings(self, Z: Floats) -> Mappings:
         """Return the initial mappings."""
@@ -275,9 +242,9 @@ class Starts:
         higher bound.
         """
         settings, group, rows, *_ = self.problem
-        kind, M = X.dtype, settings.padded_clusters(group.n_rows)
-        shapes = (jax.ShapeDtypeStruct((rows.n_padded, n), kind) for n in (X.shape[1], M))
-        self._prepare(self._laid_out(*shapes) | mappings._asdict())
+        like, n = partial(jax.ShapeDtypeStruct, dtype=X.dtype), rows.n_padded
+        M = settings.padded_clusters(group.n_rows)
+        self._prepare(like((n, X.shape[1])), like((n, M)), mappings)
         announce(f"learning from {len(Y)} rows first")
         few = self.problem._replace(
             settings=replace(settings, em=replace(settings.em, callbacks=()), verbose=False),
@@ -391,9 +358,10 @@ class Starts:
 
     def select(self) -> Selection:
         """Compare the fits and select one."""
-        settings, group, *_ = self.problem
+        settings, group, *_, order = self.problem
+        begun = zip(self.planned, self.fits, strict=False)
         # A fit whose first iteration gave non-finite values has no history.
-        survivors = [i for i, fit in enumerate(self.fits) if fit.history]
+        survivors = [(start, fit) for start, fit in begun if fit.history]
         if not survivors:
             why = (
                 "The first EM iteration produced non-finite numbers. Look for features on very "
@@ -401,7 +369,7 @@ class Starts:
             )
             jitter = f"em__jitter={100 * settings.em.jitter:g}"
             raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
-        starts, fits = [self.planned[i] for i in survivors], [self.fits[i] for i in survivors]
+        starts, fits = zip(*survivors, strict=True)
         partitions, sizes = map(list, zip(*map(self._partition, fits), strict=True))
         agreement = agreements(partitions, settings.n_clusters, group)
         eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
@@ -411,7 +379,23 @@ class Starts:
             eligible[:] = True
         bounds = np.array([fit.bound for fit in fits])
         kept = choose(settings.start.selection, bounds, agreement, eligible)
-        return Selection(starts, fits, kept, partitions, agreement, sizes)
+        records = [record for fit in fits for record in fit.history]
+        history = History({name: [record[name] for record in records] for name in records[0]})
+        ranks = [np.argsort(np.argsort(-each, kind="stable")) for each in sizes]
+        described = [
+            start.describe()
+            | {
+                "bound": fit.bound,
+                "agreement": float(agreement[i]),
+                "n_iter": len(fit.history),
+                "converged": fit.converged,
+                "kept": i == kept,
+                "notes": list(fit.notes),
+                "labels": ranks[i][partitions[i]][order.row_places],
+            }
+            for i, (start, fit) in enumerate(survivors)
+        ]
+        return Selection(fits[kept], history, described)
 
 
 def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:

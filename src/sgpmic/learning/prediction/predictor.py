@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from sgpmic._runtime import numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.gaps import FactorModel, Imputation, Imputer, fit_factors, learn_imputer
+from sgpmic.learning.gaps import FactorModel, Imputer, fit_factors, learn_imputer
 from sgpmic.learning.neighbors import block_rows, in_blocks, in_threads, padded_count
 from sgpmic.learning.prediction import cluster_normals, projection
-from sgpmic.learning.preprocessing import Scaler, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, parts, sample_numbers
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
@@ -130,9 +129,8 @@ class Reference:
     def _compared(self) -> tuple[Floats, Ints, float]:
         """Padded rows to compare others with, their indices, and the total variance."""
         rows = self.complete(self.rows)
-        numbers = np.arange(len(rows))
-        if len(rows) > _MOST_SIMILAR:
-            numbers = np.linspace(0, len(rows) - 1, _MOST_SIMILAR).astype(np.int64)
+        n_compared = min(len(rows), _MOST_SIMILAR)
+        numbers = np.linspace(0, len(rows) - 1, n_compared).astype(np.int64)
         padding = np.full(_MOST_SIMILAR - len(numbers), -2)
         variance = float(rows.var(axis=0).sum()) or 1.0
         return pad_rows(rows[numbers], _MOST_SIMILAR), np.append(numbers, padding), variance
@@ -228,7 +226,7 @@ class _Densities(NamedTuple):
 
     normals: cluster_normals.ClusterNormals
     mapping_share: float
-    left_out: Floats  # held-out log densities of training rows
+    left_out: Floats  # held-out log densities of training rows, or of a sample of them
 
 
 @dataclass
@@ -312,10 +310,7 @@ class Predictor:
     def _project(
         self, Y: Floats, own: Ints | None = None, fitted: projection.Fitted | None = None
     ) -> tuple[projection.Course, Floats]:
-        """Project rows to latent points and memberships.
-
-        ``own`` are their indices in the reference, -1 for others: no row is its own neighbor.
-        """
+        """Project rows; ``own`` are their indices in the reference, -1 for others."""
         completed = self.reference.complete(Y)
         numbers = np.full(len(Y), -1) if own is None else own
         padded = pad(completed, (len(Y), self._sample.rows.shape[1]))
@@ -339,8 +334,7 @@ class Predictor:
         asked, gaps = (known < 0) | densities, np.isnan(Y).any(axis=1)
         step = max(1, _PART // self._model.posterior.mean_weights.shape[2])
         for numbers in (np.flatnonzero(asked & ~gaps), np.flatnonzero(asked & gaps)):
-            for first in range(0, len(numbers), step):
-                part = numbers[first : first + step]
+            for part in parts(numbers, step):
                 found, memberships = self._project(Y[part])
                 new = known[part] < 0
                 X[part[new]], S[part[new]] = found.X[new], memberships[new]
@@ -352,10 +346,11 @@ class Predictor:
         return X, S, log_density
 
     @numerics()
-    def place(self, Y: Floats) -> tuple[Floats, Floats]:
-        """Return latent points (n, Q) and memberships (n, M) of rows in the units of the data."""
+    def place(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return latent points and memberships of rows, blank for rows without any value."""
+        Y, empty = self.known_rows(rows)
         X, S, _ = self._answer(Y, densities=False)
-        return X, S
+        return blanked(X, empty), blanked(S, empty)
 
     @numerics()
     def assess(self, rows: Floats) -> Assessment:
@@ -398,20 +393,15 @@ class Predictor:
         return projection.Fitted(points, T, self._cells(rows))
 
     @property
-    @numerics()
-    def left_out_log_density(self) -> Floats:
-        """Held-out log densities of training rows, or of a sample of them."""
-        return self._densities.left_out
-
-    @property
     def knows_densities(self) -> bool:
         """Whether the expensive part of :attr:`unusual_below` has been computed."""
         return "_densities" in self.__dict__
 
     @property
+    @numerics()
     def unusual_below(self) -> float:
         """Log density threshold of outliers."""
-        return cluster_normals.lower_limit(self.left_out_log_density, OUTLIER_SHARE)
+        return cluster_normals.lower_limit(self._densities.left_out, OUTLIER_SHARE)
 
     @numerics()
     def decode(self, X: Floats) -> Floats:
@@ -427,19 +417,18 @@ class Predictor:
         return np.einsum("nm,nmp->np", shares, mean)
 
     @numerics()
-    def impute(self, Y: Floats) -> Imputation:
-        """Return rows with expectations of their missing cells, and standard deviations."""
-        missing = np.isnan(Y)
-        values, std = Y.copy(), np.zeros_like(Y)
-        rows = np.flatnonzero(missing.any(axis=1))
-        if not len(rows):
-            return Imputation(values, std)
-        reduced = self.scaler.transform(Y[rows])
-        mean, deviation = self._imputer.expected(reduced, self._mapped(self.place(Y[rows])[0]))
-        values[rows] = np.where(missing[rows], self._restored(mean), Y[rows])
-        deviation = self.known_features(deviation * self.scaler.scale)
-        std[rows] = np.where(missing[rows], deviation, 0.0)
-        return Imputation(values, std)
+    def impute(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Return rows without gaps, and standard deviations; blank for rows without any value."""
+        Y, empty = self.known_rows(rows)
+        missing, values, std = np.isnan(Y), Y.copy(), np.zeros_like(Y)
+        gaps = np.flatnonzero(missing.any(axis=1))
+        if len(gaps):
+            reduced, mapped = self.scaler.transform(Y[gaps]), self._mapped(self.place(Y[gaps])[0])
+            mean, deviation = self._imputer.expected(reduced, mapped)
+            values[gaps] = np.where(missing[gaps], self._restored(mean), Y[gaps])
+            deviation = self.known_features(deviation * self.scaler.scale)
+            std[gaps] = np.where(missing[gaps], deviation, 0.0)
+        return blanked(values, empty), blanked(std, empty)
 
     @cached_property
     def _imputer(self) -> Imputer:
@@ -458,7 +447,7 @@ class Predictor:
         a Gaussian around a cluster's mean would also reach regions without rows, where the mapping
         has learned nothing.
         """
-        weights = self.mixture.weights
+        weights = np.asarray(self.posterior.mixture.weights)
         counts = rng.multinomial(n_samples, weights / np.sum(weights))
         labels = np.repeat(np.arange(len(counts)), counts)
         X = np.concatenate([self._draw_points(m, count, rng) for m, count in enumerate(counts)])
@@ -475,7 +464,7 @@ class Predictor:
 
         own = self.X[self.S.argmax(axis=1) == cluster]
         if len(own) < 2:
-            _, means, covariances = self.mixture
+            _, means, covariances = self.posterior.mixture
             return rng.multivariate_normal(means[cluster], covariances[cluster], count)
         chosen = rng.randint(len(own), size=count)
         k = min(_DRAWN_BETWEEN, len(own) - 1)
@@ -488,11 +477,6 @@ class Predictor:
     def kernels(self) -> list[Kernel]:
         """The learned kernels, for scaled features."""
         return unstack(self.posterior.mappings.kernels)
-
-    @property
-    def mixture(self) -> Any:
-        """The latent mixture (:class:`sgpmic.model.mixture.Mixture`), as NumPy arrays."""
-        return jax.tree.map(np.asarray, self.posterior.mixture)
 
 
 def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:

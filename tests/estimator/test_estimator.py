@@ -108,6 +108,18 @@ def test_cluster_0_is_the_largest(quick_fit: Fit, table: Floats) -> None:
     assert (np.diff(sizes) <= 0).all()
 
 
+@pytest.mark.parametrize("seed", [0, 5])
+def test_cluster_0_is_the_largest_if_rows_repeat(seed: int) -> None:
+    """Duplicate rows share their memberships, which may change their labels at the end."""
+    rows = np.random.default_rng(seed).integers(0, 3, size=(150, 3)).astype(float)
+    start = Start(embedding="random", n_retries=0)
+    model = SGPMIC(4, committee=None, start=start, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(rows)
+    assert (np.diff(np.bincount(model.labels_, minlength=4)) <= 0).all()
+
+
 def test_training_rows_keep_their_place(fitted: SGPMIC, table: Floats) -> None:
     np.testing.assert_array_equal(fitted.transform(table), fitted.embedding_)
     np.testing.assert_array_equal(fitted.predict_proba(table), fitted.memberships_)

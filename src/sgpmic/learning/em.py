@@ -513,7 +513,6 @@ class LastEStep(NamedTuple):
     posterior: Posterior
     A_inverse: Array  # (G, U, U), or (G, C, U, U) with C groups of features
     jitter: Array  # the largest relative jitter
-    sizes: Array  # (M,) numbers of rows by most probable cluster
     masses: Array  # (M,) sums of the responsibilities
 
 
@@ -528,13 +527,10 @@ def last_e_step(state: State, rows: Rows, options: EMOptions) -> LastEStep:
     inverses = jnp.einsum("gvu,gvw->guw", factors.R_inverse, factors.R_inverse)
     if rows.groups is not None:
         inverses = inverses.reshape(-1, rows.n_groups, *inverses.shape[1:])
-    # Weighted, because padding rows, without memberships, would count for cluster 0.
-    first_choice = jnp.argmax(S, axis=1)[:, None] == jnp.arange(S.shape[1])
     return LastEStep(
         S,
         make_posterior(mappings, factors, state.mixture, rows),
         inverses,
         jnp.max(factors.jitter),
-        jnp.sum(first_choice * rows.flat_weight[:, None], axis=0),
         jnp.sum(S, axis=0),
     )

@@ -198,14 +198,13 @@ def finish(
     some = sample_numbers(len(known_Y), rng=random_state)
     points, shares = known(X_alike)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
-    sizes, masses = np.asarray(last.sizes)[:M], np.asarray(last.masses)[:M]
     seen = np.ones(Y.shape[1], bool)
     if rows.n_observed is not None:  # there are gaps
         seen = features_seen(Y, group)
         S = _softened(S, known(S), Y, keys, reference, group)
-        sizes = count_labels(S.argmax(axis=1), M, group)
     # By counts of the reported labels, so that an empty cluster comes last.
-    by_size = np.lexsort([-masses, -sizes])
+    sizes = count_labels(S.argmax(axis=1), M, group)
+    by_size = np.lexsort([-np.asarray(last.masses)[:M], -sizes])
     S, sizes = S[:, by_size], sizes[by_size]
 
     state, posterior, A_inverse = _sorted_clusters(state, last, by_size)

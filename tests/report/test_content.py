@@ -281,13 +281,21 @@ class TestLatentMap:
     def test_outline_holds_nine_tenths_of_the_rows(self):
         content = make_content(n=400)
         for m, line in enumerate(latent_map(content).outlines):
-            precision = np.linalg.inv(content.covariances[m])
-            away = line - content.means[m]
+            rows = content.embedding[content.labels == m]
+            shape = np.cov(rows.T, bias=True) + 1e-4 * content.covariances[m]
+            precision, center = np.linalg.inv(shape), rows.mean(axis=0)
+            away, rows = line - center, rows - center
             distance = np.einsum("ni,ij,nj->n", away, precision, away)
-            assert np.ptp(distance) < 1e-9 * distance.max()  # the Gaussian's shape
-            rows = content.embedding[content.labels == m] - content.means[m]
+            assert np.ptp(distance) < 1e-9 * distance.max()  # the rows' shape
             inside = np.einsum("ni,ij,nj->n", rows, precision, rows) <= distance.mean() * (1 + 1e-9)
             assert 0.9 <= inside.mean() < 0.9 + 1.5 / len(rows)
+
+    def test_outline_of_rows_on_a_line(self):
+        rows = np.linspace(0.0, 1.0, 50)[:, None] * np.ones(2)
+        line = outline(rows, np.full(2, 9.0), np.eye(2))
+        along, across = line.sum(axis=1), np.diff(line, axis=1)
+        assert 1.6 < np.ptp(along) < 2.0
+        assert 0.0 < np.ptp(across) < 0.1
 
     def test_outline_of_no_rows_holds_nine_tenths_of_the_gaussian(self):
         covariance = np.array([[2.0, 0.5], [0.5, 1.0]])

@@ -23,6 +23,8 @@ from sgpmic.report.content import RunContent
 from sgpmic.report.statistics import Confusion, NumberByCluster, cholesky, log_gaussian
 from sgpmic.report.words import shorten
 
+#: Smallest width of an outline, relative to the cluster's Gaussian: rows may lie on a line.
+_LEAST_WIDTH = 0.01
 #: Share of a cluster's rows inside its outline.
 OUTLINE_SHARE = 0.9
 
@@ -180,12 +182,15 @@ def _crossings(nodes: Floats, joint: Floats) -> Floats:
 
 
 def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
-    """Return an ellipse of the shape of a cluster's Gaussian that contains 90 % of its rows.
+    """Return an ellipse around 90 % of a cluster's rows, with the shape of their covariance.
 
-    The fit draws the rows of a cluster closer together than its Gaussian implies, so that the
-    Gaussian's own 90 % region would contain nearly all of them. The ellipse is scaled to the rows;
-    without any, to 90 % of the Gaussian. In one dimension, it is the two ends of an interval.
+    The cluster's Gaussian is wider, as all rows count for it with their memberships; it gives the
+    shape only if there are too few rows. In one dimension, the ellipse is the two ends of an
+    interval.
     """
+    if len(rows) > len(mean):
+        own = np.cov(rows.T, bias=True).reshape(covariance.shape)
+        mean, covariance = rows.mean(axis=0), own + _LEAST_WIDTH**2 * covariance
     root: NDArray[Any] = np.eye(len(mean))
     if len(mean) == 1:
         directions = np.array([[-1.0], [1.0]])

@@ -31,7 +31,7 @@ def main() -> Figure:
         axes.annotate(name, below, (0, -20), textcoords="offset points", ha="center", weight="bold")
     axes.set_aspect("auto")  # the clusters are small relative to the distances between them
     axes.margins(0.08, 0.2)
-    axes.legend(frameon=False, loc="upper center")
+    axes.legend(frameon=False, loc="upper left")
     return axes.figure
 
 

@@ -120,6 +120,25 @@ def test_cluster_0_is_the_largest_if_rows_repeat(seed: int) -> None:
     assert (np.diff(np.bincount(model.labels_, minlength=4)) <= 0).all()
 
 
+@pytest.mark.parametrize(
+    ("options", "same"),
+    [
+        ({}, True),
+        ({"start": Start(embedding="random")}, False),
+        ({"committee": None}, False),
+        ({"start": Start(n_init=2)}, True),  # of two starts, the first is selected
+    ],
+)
+def test_the_seed_matters_for_random_starts_only(
+    table: Floats, options: dict[str, Any], same: bool
+) -> None:
+    models = [SGPMIC(3, random_state=seed, max_iter=3, **options) for seed in (0, 1)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one, other = (model.fit(table).embedding_ for model in models)
+    assert np.array_equal(one, other) == same
+
+
 def test_training_rows_keep_their_place(fitted: SGPMIC, table: Floats) -> None:
     np.testing.assert_array_equal(fitted.transform(table), fitted.embedding_)
     np.testing.assert_array_equal(fitted.predict_proba(table), fitted.memberships_)

@@ -99,8 +99,8 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
     computation : Computation, default=Computation()
         Computation: device, block size, checkpoints.
     random_state : int, RandomState instance or None, default=None
-        Random seed. With a committee, only further starts (``start__n_init``) and random
-        embeddings depend on it.
+        Random seed. With a committee, it affects only random initial embeddings and the reduction
+        of sparse matrices.
     verbose : int, default=0
         1 prints a line after every iteration.
 

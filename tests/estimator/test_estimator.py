@@ -126,7 +126,7 @@ def test_cluster_0_is_the_largest_if_rows_repeat(seed: int) -> None:
         ({}, True),
         ({"start": Start(embedding="random")}, False),
         ({"committee": None}, False),
-        ({"start": Start(n_init=2)}, True),  # of two starts, the first is selected
+        ({"start": Start(n_init=3)}, True),
     ],
 )
 def test_the_seed_matters_for_random_starts_only(

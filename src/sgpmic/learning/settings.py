@@ -241,7 +241,7 @@ class Committee(Settings):
     cluster, weighted by what a learned judge expects of them (:mod:`sgpmic.committee.voting`). A
     row's calibrated vote shares are the prior of its assignment.
     With a committee, results do not depend on the order of rows and features
-    (:mod:`sgpmic.learning.preprocessing`) or, with a single start, on ``random_state``.
+    (:mod:`sgpmic.learning.preprocessing`) or on ``random_state``.
 
     Parameters
     ----------

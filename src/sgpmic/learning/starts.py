@@ -46,10 +46,6 @@ MOST_START_ROWS = 20_000
 #: The order in which kinds of starts are tried after the requested one.
 _EMBEDDINGS = ("isomap", "pca", "ppca", "spectral")
 _MEMBERSHIPS = ("fcm", "gmm", "kmeans")
-#: Seed of the first start with a committee, whose votes do not depend on a seed either: where
-#: clusters overlap, other inducing points would lead to slightly different clusters. It is the
-#: first that ``random_state=0`` draws.
-_SEED = 209_652_396
 
 
 class PlannedStart(NamedTuple):
@@ -75,8 +71,8 @@ def plan_starts(
     """Return the starts, the requested one first and retries last.
 
     A given array is used in every start. Once all kinds have been used, they repeat with other
-    seeds. With a committee, the first start does not depend on ``random_state``, unless a random
-    embedding is asked for. A fit that ``continues`` an earlier one has that as its only start.
+    seeds. With a committee, starts do not depend on ``random_state``, unless a random embedding
+    is requested. A fit that ``continues`` an earlier one has that as its only start.
     """
     asked = settings.start
     embeddings, memberships = [asked.embedding], [asked.memberships]
@@ -93,9 +89,11 @@ def plan_starts(
     # With 'variational', clusters may merge: an empty one is a valid result.
     final = continues or len(kinds) == 1 or settings.options.variational
     n_starts = asked.n_init + (0 if final else asked.n_retries)
-    seeds = random_state.randint(np.iinfo(np.int32).max, size=n_starts)
+    # The votes do not depend on a seed. Where clusters overlap, other inducing points would lead to
+    # slightly different clusters.
     if settings.committee is not None and not np.array_equal(asked.embedding, "random"):
-        seeds[0] = _SEED
+        random_state = np.random.RandomState(0)
+    seeds = random_state.randint(np.iinfo(np.int32).max, size=n_starts)
     if continues:
         return [PlannedStart("last fit", "last fit", int(seeds[0]))]
     return [

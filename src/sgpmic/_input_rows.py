@@ -40,7 +40,7 @@ def _has_other_columns(X: Any) -> bool:
 
 
 def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], str]]]:
-    """Encode a data frame that is not all numbers; return encoder (or None), rows and warnings."""
+    """Encode a data frame that is not all numbers; return the encoder, rows and warnings."""
     if not _has_other_columns(X):
         return None, X, []
     from sgpmic import TableEncoder
@@ -57,7 +57,7 @@ def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], 
 
 
 def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
-    """Return what describes rows but is no feature: a string index, ids and text, by name."""
+    """Return the string index, ids and texts, which describe rows but are not features."""
     found = {}
     if hasattr(X, "iloc") and X.index.dtype.kind == "O":  # pandas
         found[str(X.index.name or "index")] = [str(name) for name in X.index]

@@ -213,14 +213,14 @@ def with_checkpoint(folder: Path, *callbacks: Callable[[Any], None]) -> SGPMIC:
     return model.set_params(computation__checkpoint=folder)
 
 
+def interrupt(progress: Any) -> None:
+    if progress.iteration == 2:
+        raise Interrupted
+
+
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a checkpoint of a fit that was interrupted in its second iteration."""
-
-    def interrupt(progress: Any) -> None:
-        if progress.iteration == 2:
-            raise Interrupted
-
     folder = tmp_path_factory.mktemp("fit") / "checkpoint"
     with pytest.raises(Interrupted):
         with_checkpoint(folder, interrupt).fit(values())
@@ -273,6 +273,16 @@ def test_a_forged_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, kind: 
     with pytest.raises(ModelFileError, match="delete it to start over") as caught:
         with_checkpoint(folder).fit(values())
     assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_with_other_deviations_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(Interrupted):
+        with_checkpoint(folder, interrupt).set_params(latent="variational").fit(values())
+    (path,) = folder.glob("iteration-*/rows-*")
+    forge(path, replaced("0.log_x_std", lambda log_x_std: log_x_std[:, :1]))
+    with pytest.raises(ModelFileError, match="delete it to start over"):
+        with_checkpoint(folder).set_params(latent="variational").fit(values())
 
 
 def test_other_files_beside_a_checkpoint_s_do_no_harm(checkpoint: Path, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Rows(NamedTuple):
         )
 
     def columns(self, answers: dict[str, Any]) -> dict[str, Any]:
-        """Return the columns to write; ``answers`` may leave out empty rows, or not."""
+        """Return the columns to write; ``answers`` are for all rows or for the non-empty ones."""
         n_rows = len(self.empty)
         if self.ids is None:
             names: dict[str, Any] = {"row": np.arange(n_rows) + self.first + 1}

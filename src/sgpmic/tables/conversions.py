@@ -77,7 +77,7 @@ _ONE_NAN = [None, pa.py_buffer(np.array([np.nan]))]
 
 
 def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, dict[str, BadCells]]:
-    """Convert columns to a 2-D array, NaN where missing, and the first bad cell of each."""
+    """Return columns as a 2-D array, NaN where missing, and their first non-numeric cells."""
     columns = {name: plain(column) for name, column in columns.items()}
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
     cast: dict[str, Floats] = {}

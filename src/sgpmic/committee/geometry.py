@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist, squareform
+from scipy.stats import rankdata
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.preprocessing import rotated
@@ -26,6 +27,8 @@ _SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 30
 
 #: Lower limit of spacings, relative to their mean, for duplicate rows.
 _SMALLEST_SPACING = 1e-2
+#: Quantile bins of a feature, and maximum number of features with bins.
+N_BINS, _MOST_BINNED = 8, 200
 #: A feature with at most this many distinct values is discrete.
 _FEW_VALUES = 10
 _R = TypeVar("_R")
@@ -132,6 +135,14 @@ class Geometry:
         explained = np.cumsum(singular**2)
         number = int(np.searchsorted(explained, _SHARE_OF_VARIANCE * explained[-1])) + 1
         return (left * singular)[:, : min(number, _MOST_DIMENSIONS)]
+
+    @cached_property
+    def bins(self) -> Floats:
+        """Indicators (n, features · N_BINS) of each feature's quantile bins; ties share one."""
+        n, p = self.features.shape
+        some = self.features[:, np.linspace(0, p - 1, min(p, _MOST_BINNED)).astype(int)]
+        number = N_BINS * (rankdata(some, axis=0) - 0.5) / n
+        return np.eye(N_BINS)[number.astype(np.int64)].reshape(n, -1)
 
     @cached_property
     def log_spacing(self) -> Floats:

@@ -24,8 +24,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.special import softmax
 
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import Geometry, Tree
-from sgpmic.committee.members import MEMBERS
+from sgpmic.committee.geometry import N_BINS, Geometry, Tree
+from sgpmic.committee.members import MEMBERS, log_bin_probabilities
 
 #: The network weights, a file next to this module.
 WEIGHTS_FILE = "judge.safetensors"
@@ -78,6 +78,16 @@ INDICES = (
     "tree gap",  # mean log length of the longest k − 1 cut edges, minus the log median edge length
     "reachability tree cut",
     "reachability tree gap",
+    "feature information",  # mutual information of labels and a feature, per entropy of the labels
+    "median feature information",
+    "largest feature information",
+    "total feature information",  # logarithm of the sum
+    "shared feature information",  # participation ratio: 1 if features share it, 1/p if one has all
+    "naive Bayes accuracy",  # in reproducing the labels from binned features
+    "one feature's accuracy",  # of the best feature, minus the share of the largest cluster
+    "agreement of halves",  # ARI of naive Bayes labels from one and the other half of the features
+    "accuracy of halves",  # their mean ARI with the labels
+    "least accuracy of halves",
 )
 
 
@@ -253,6 +263,7 @@ def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> 
         **_silhouettes(geometry, labels, members, sizes),
         **{name: [one[name] for one in gaussian] for name in gaussian[0]},
         "connected": _connections(geometry, labels, sizes),
+        **_feature_indices(geometry, labels, members),
         **_tree_cuts("tree", geometry.tree, labels, k),
         **_tree_cuts("reachability tree", geometry.reachability_tree, labels, k),
     }
@@ -447,6 +458,50 @@ def _connections(geometry: Geometry, labels: Ints, sizes: Floats) -> list[float]
         np.maximum.at(largest, label, of_piece[piece])
         found.append(float(np.mean(largest / np.maximum(size, 1.0))))
     return found
+
+
+def _feature_indices(geometry: Geometry, labels: Ints, members: Floats) -> dict[str, Floats]:
+    """Return the indices that tell how many features, and which of them, determine the labels."""
+    m, n, k = members.shape
+    bins = geometry.bins
+    counts = (bins.T @ members.transpose(1, 0, 2).reshape(n, m * k)).reshape(-1, N_BINS, m, k)
+    p = len(counts)
+    joint, of_bin, of_cluster = (
+        counts / n,
+        counts.sum(axis=3, keepdims=True) / n,
+        members.mean(axis=1),
+    )
+    ratio = joint / np.maximum(of_bin * of_cluster, _TINY)
+    information = np.sum(joint * np.log(np.maximum(ratio, _TINY)), axis=(1, 3))  # (p, m)
+    # Less its expectation for independent labels (Miller and Madow).
+    degrees = np.sum(of_bin[..., 0] > 0, axis=1) - 1.0
+    information -= degrees * (np.sum(of_cluster > 0, axis=1) - 1.0) / (2.0 * n)
+    entropy = -np.sum(of_cluster * np.log(of_cluster + _TINY), axis=1)
+    information = np.maximum(information, 0.0) / (entropy + 1e-6)
+    right, halves = np.zeros(m), np.zeros((m, 3, 3))
+    is_even = np.repeat(np.arange(p) % 2 == 0, N_BINS)
+    for i in range(m):
+        log_probability = log_bin_probabilities(bins, members[i])
+        prior = np.log(of_cluster[i] + _TINY)
+        even = bins[:, is_even] @ log_probability[is_even]
+        odd = bins[:, ~is_even] @ log_probability[~is_even]
+        right[i] = np.mean((even + odd + prior).argmax(axis=1) == labels[i])
+        by_half = [(even + prior).argmax(axis=1), (odd + prior).argmax(axis=1)]
+        halves[i] = pairwise_agreement(np.stack([*by_half, labels[i]]), k)
+    total = information.sum(axis=0)
+    return {
+        "feature information": information.mean(axis=0),
+        "median feature information": np.median(information, axis=0),
+        "largest feature information": information.max(axis=0),
+        "total feature information": np.log(total + _FLOOR),
+        "shared feature information": total**2 / (p * np.sum(information**2, axis=0) + _TINY),
+        "naive Bayes accuracy": right,
+        "one feature's accuracy": (joint.max(axis=3).sum(axis=1)).max(axis=0)
+        - of_cluster.max(axis=1),
+        "agreement of halves": halves[:, 0, 1],
+        "accuracy of halves": halves[:, 2, :2].mean(axis=1),
+        "least accuracy of halves": halves[:, 2, :2].min(axis=1),
+    }
 
 
 def _tree_cuts(name: str, tree: Tree, labels: Ints, k: int) -> dict[str, Floats]:

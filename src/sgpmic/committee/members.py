@@ -1,7 +1,8 @@
 """The members of the committee: different clustering algorithms for the same rows.
 
 No algorithm suits all data: k-means, Ward's method and Gaussian mixtures find round and elongated
-clusters; spectral clustering, Genie and density modes find strands and rings.
+clusters; spectral clustering, Genie and density modes find strands and rings; latent class analysis
+and sparse k-means find clusters of tables with skewed, discrete or useless features.
 
 Results do not depend on a seed: k-means is initialized with Ward's clusters, mixtures with those of
 k-means, and random initializations use a fixed seed.
@@ -22,6 +23,7 @@ from joblib import cpu_count  # the CPUs available to this process
 from scipy.sparse import coo_matrix, csgraph, eye_array
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from scipy.spatial import KDTree
+from scipy.special import logsumexp
 from sklearn.cluster import KMeans
 from sklearn.manifold import spectral_embedding
 from sklearn.mixture import GaussianMixture
@@ -29,7 +31,7 @@ from sklearn.neighbors import kneighbors_graph
 
 from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.geometry import N_NEIGHBORS, Geometry
+from sgpmic.committee.geometry import N_BINS, N_NEIGHBORS, Geometry
 
 #: Covariance types of the mixtures.
 COVARIANCE_TYPES = ("full", "tied", "diag")
@@ -44,6 +46,17 @@ _MOST_FEATURES = 30
 _FEWEST_FEATURES = 8
 #: The ridge of the regression of rows on rows, relative to the mean squared singular value.
 _RIDGE = 0.1
+
+#: Pseudocount of every bin in latent class analysis, and of every class.
+_PSEUDOCOUNT = 0.5
+#: Maximum number of EM iterations of latent classes, and the increase of the log-likelihood per row
+#: at which they stop.
+_MOST_ITERATIONS, _TOLERANCE = 50, 1e-4
+#: Certainty of the initial classes.
+_CERTAINTY = 0.9
+#: Maximum sum of the feature weights of sparse k-means, relative to that of equal weights; maximum
+#: number of features with weights, and of updates of the weights; bisections for their threshold.
+_L1_BOUND, _MOST_WEIGHTED, _UPDATES, _BISECTIONS = 0.6, 1000, 8, 30
 
 #: Above this intrinsic dimension, the factors of a neighbor graph's Laplacian are nearly dense.
 _FILLING_DIMENSION = 4.0
@@ -119,6 +132,84 @@ def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
     short = new(n_init=_STARTS, max_iter=_SHORT_RUN, tol=1e-2, init_params="k-means++").fit(Y)
     start = {f"{name}_init": getattr(short, f"{name}_") for name in _PARAMETERS}
     return np.asarray(new(**start).fit(Y).predict(Y))
+
+
+def latent_classes(geometry: Geometry, k: int) -> Ints:
+    """Cluster rows by latent class analysis of binned features, whatever their distributions.
+
+    Within a cluster, features are independent, and their quantile bins have any probabilities. EM
+    starts from the clusters of k-means and of Ward's method; the higher likelihood counts.
+    """
+    starts = [geometry.once(_k_means, k), geometry.once(_ward, k)]
+    found = [_class_em(geometry.bins, labels, k) for labels in starts]
+    return max(found, key=lambda each: each[1])[0]
+
+
+def _class_em(bins: Floats, labels: Ints, k: int) -> tuple[Ints, float]:
+    """Return the classes of the rows and the log-likelihood per row."""
+    n = len(bins)
+    posterior = np.where(np.eye(k, dtype=bool)[labels], _CERTAINTY, 0.0) + (1.0 - _CERTAINTY) / k
+    likelihood = -np.inf
+    for _ in range(_MOST_ITERATIONS):
+        sizes = posterior.sum(axis=0) + _PSEUDOCOUNT
+        log_joint = bins @ log_bin_probabilities(bins, posterior) + np.log(sizes / sizes.sum())
+        log_marginal = logsumexp(log_joint, axis=1, keepdims=True)
+        posterior = np.exp(log_joint - log_marginal)
+        before, likelihood = likelihood, float(log_marginal.sum()) / n
+        if likelihood - before < _TOLERANCE:
+            break
+    return posterior.argmax(axis=1), likelihood
+
+
+def log_bin_probabilities(bins: Floats, posterior: Floats) -> Floats:
+    """Return log probabilities (features · N_BINS, k) of bins in classes with these members."""
+    counts = (bins.T @ posterior).reshape(-1, N_BINS, posterior.shape[1]) + _PSEUDOCOUNT
+    return np.log(counts / counts.sum(axis=1, keepdims=True)).reshape(bins.shape[1], -1)
+
+
+def sparse_k_means(geometry: Geometry, k: int) -> Ints:
+    """Cluster rows by sparse k-means, which weights features and leaves out useless ones.
+
+    Witten and Tibshirani, *A framework for feature selection in clustering*, JASA 105 (2010).
+    """
+    Y, labels = geometry.features - geometry.features.mean(axis=0), geometry.once(_k_means, k)
+    between = _between_clusters(Y, labels)
+    Y = Y[:, np.sort(np.argsort(-between, kind="stable")[:_MOST_WEIGHTED])]
+    for _ in range(_UPDATES):
+        weights = _sparse_weights(_between_clusters(Y, labels))
+        weighted = Y * np.sqrt(weights)
+        k = int(labels.max()) + 1
+        start = _centers(weighted, labels, k)
+        found = np.asarray(KMeans(k, init=start, n_init=1).fit_predict(weighted))
+        before, labels = labels, np.unique(found, return_inverse=True)[1]
+        if np.array_equal(labels, before):
+            break
+    return labels
+
+
+def _between_clusters(Y: Floats, labels: Ints) -> Floats:
+    """Return the between-cluster sums of squares (p,) of centered features."""
+    return np.bincount(labels) @ _centers(Y, labels, int(labels.max()) + 1) ** 2
+
+
+def _sparse_weights(between: Floats) -> Floats:
+    """Return the weights of Euclidean norm 1 and bounded sum that maximize ``between @ weights``.
+
+    They are soft-thresholded, by the threshold at which the bound is met.
+    """
+    bound = max(_L1_BOUND * np.sqrt(len(between)), 1.0)
+
+    def weights(threshold: float) -> Floats:
+        above = np.maximum(between - threshold, 0.0)
+        return above / max(float(np.linalg.norm(above)), np.finfo(float).tiny)
+
+    if weights(0.0).sum() <= bound:
+        return weights(0.0)
+    low, high = 0.0, float(between.max())
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if weights(middle).sum() > bound else (low, middle)
+    return weights(low)
 
 
 def _graph_embedding(geometry: Geometry, n_neighbors: int) -> Floats:
@@ -327,6 +418,8 @@ MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
     "spectral, 10 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 10),
     "spectral, 20 neighbors": lambda geometry, k: _spectral(geometry, k, _graph_embedding, 20),
     "subspaces": partial(_spectral, embed=_subspace_embedding),
+    "latent classes": latent_classes,
+    "sparse k-means": sparse_k_means,
     "modes of the density": cluster_by_modes,
     "Genie, 0.3": partial(genie, gini_limit=0.3),
     "Genie, 0.5": partial(genie, gini_limit=0.5),

@@ -250,6 +250,8 @@ def save_networks(path: Path, networks: Mapping[str, Perceptrons]) -> None:
         arrays[f"{name}.mean"], arrays[f"{name}.std"] = network.mean, network.std
         for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
             arrays[f"{name}.weight{i}"], arrays[f"{name}.bias{i}"] = weight, bias[:, 0]
-    arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in arrays.items()}
+    # Weights need few digits, unlike the means and deviations of the inputs.
+    kinds = {name: np.float16 if ".weight" in name else np.float32 for name in arrays}
+    arrays = {name: np.ascontiguousarray(value, kinds[name]) for name, value in arrays.items()}
     # A single entry: the order in which safetensors writes several is not deterministic.
     save_file(arrays, path, metadata={"digest": digest(arrays)})

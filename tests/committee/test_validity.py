@@ -12,8 +12,10 @@ from sklearn.metrics import (
     adjusted_rand_score,
     calinski_harabasz_score,
     davies_bouldin_score,
+    mutual_info_score,
     silhouette_samples,
 )
+from sklearn.naive_bayes import CategoricalNB
 from sklearn.preprocessing import scale
 
 from sgpmic.committee.geometry import Geometry
@@ -131,6 +133,46 @@ def test_linear_accuracy_is_that_of_linear_discriminants(
         assert found["linear accuracy"][i] == pytest.approx(accuracy, abs=0.02)
 
 
+def test_features_one_by_one(
+    geometry: Geometry, partitions: list[Ints], found: dict[str, NDArray[np.float64]]
+) -> None:
+    features, n = geometry.features, len(geometry)
+    below = np.array([[np.mean(x < v) + np.mean(x == v) / 2 for v in x] for x in features.T]).T
+    bins = (8 * below).astype(int)
+    np.testing.assert_array_equal(geometry.bins.reshape(n, -1, 8).argmax(axis=2), bins)
+    assert len(np.unique(bins)) == 8
+    for i, labels in enumerate(partitions):
+        bias = np.array([(len(np.unique(x)) - 1) * (K - 1) / (2 * n) for x in bins.T])
+        raw = np.array([mutual_info_score(labels, x) for x in bins.T])
+        information = np.maximum(raw - bias, 0.0) / mutual_info_score(labels, labels)
+        assert found["feature information"][i] == pytest.approx(information.mean(), rel=1e-5)
+        assert found["median feature information"][i] == pytest.approx(
+            np.median(information), rel=1e-5
+        )
+        assert found["largest feature information"][i] == pytest.approx(information.max(), rel=1e-5)
+        total = information.sum()
+        assert found["total feature information"][i] == pytest.approx(
+            np.log(total + 1e-3), abs=1e-5
+        )
+        participation = total**2 / (len(information) * np.sum(information**2))
+        assert found["shared feature information"][i] == pytest.approx(participation, rel=1e-5)
+        alone = [
+            sum(np.bincount(labels[x == b], minlength=1).max(initial=0) for b in range(8)) / n
+            for x in bins.T
+        ]
+        largest = np.bincount(labels).max() / n
+        assert found["one feature's accuracy"][i] == pytest.approx(max(alone) - largest)
+        parts = [bins, bins[:, ::2], bins[:, 1::2]]
+        bayes = [CategoricalNB(alpha=0.5, min_categories=8) for _ in parts]
+        said = [one.fit(x, labels).predict(x) for one, x in zip(bayes, parts, strict=True)]
+        assert found["naive Bayes accuracy"][i] == pytest.approx(np.mean(said[0] == labels))
+        agreement = adjusted_rand_score(said[1], said[2])
+        assert found["agreement of halves"][i] == pytest.approx(agreement)
+        accuracies = [adjusted_rand_score(each, labels) for each in said[1:]]
+        assert found["accuracy of halves"][i] == pytest.approx(np.mean(accuracies))
+        assert found["least accuracy of halves"][i] == pytest.approx(min(accuracies))
+
+
 def test_overlap_of_known_gaussians() -> None:
     """Of two Gaussians of unit variance d apart: exp(−(d/2)²)."""
     rng = np.random.RandomState(0)
@@ -149,6 +191,9 @@ def test_all_speak_for_the_true_classes(found: dict[str, NDArray[np.float64]]) -
         "full BIC",
         "connected",
         "linear accuracy",
+        "feature information",
+        "naive Bayes accuracy",
+        "agreement of halves",
     )
     lower = (
         "cut",

@@ -44,8 +44,9 @@ LEAST_TRIED, MOST_TRIED = 12, 20
 #: Minimum prominence of a mode (log density above its saddle): spurious modes of a density
 #: estimate from ten neighbors seldom reach it.
 _PROMINENT = 1.6
-#: The members that vote; the slowest are left out.
-VOTERS = tuple(name for name in MEMBERS if "random starts" not in name and name != "subspaces")
+#: The members that do not vote on the number of clusters, because they are slow.
+_SLOW = ("random starts", "subspaces", "latent classes")
+VOTERS = tuple(name for name in MEMBERS if not any(each in name for each in _SLOW))
 #: The members whose agreement (stability) is compared with noise.
 _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 #: Number of statistics for each candidate number of clusters.

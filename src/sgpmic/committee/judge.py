@@ -461,16 +461,13 @@ def _connections(geometry: Geometry, labels: Ints, sizes: Floats) -> list[float]
 
 
 def _feature_indices(geometry: Geometry, labels: Ints, members: Floats) -> dict[str, Floats]:
-    """Return the indices that tell how many features, and which of them, determine the labels."""
+    """Return the indices of how much single features and halves of them tell about the labels."""
     m, n, k = members.shape
     bins = geometry.bins
     counts = (bins.T @ members.transpose(1, 0, 2).reshape(n, m * k)).reshape(-1, N_BINS, m, k)
     p = len(counts)
-    joint, of_bin, of_cluster = (
-        counts / n,
-        counts.sum(axis=3, keepdims=True) / n,
-        members.mean(axis=1),
-    )
+    joint, of_cluster = counts / n, members.mean(axis=1)
+    of_bin = joint.sum(axis=3, keepdims=True)
     ratio = joint / np.maximum(of_bin * of_cluster, _TINY)
     information = np.sum(joint * np.log(np.maximum(ratio, _TINY)), axis=(1, 3))  # (p, m)
     # Less its expectation for independent labels (Miller and Madow).
@@ -489,6 +486,7 @@ def _feature_indices(geometry: Geometry, labels: Ints, members: Floats) -> dict[
         by_half = [(even + prior).argmax(axis=1), (odd + prior).argmax(axis=1)]
         halves[i] = pairwise_agreement(np.stack([*by_half, labels[i]]), k)
     total = information.sum(axis=0)
+    alone = joint.max(axis=3).sum(axis=1).max(axis=0)
     return {
         "feature information": information.mean(axis=0),
         "median feature information": np.median(information, axis=0),
@@ -496,8 +494,7 @@ def _feature_indices(geometry: Geometry, labels: Ints, members: Floats) -> dict[
         "total feature information": np.log(total + _FLOOR),
         "shared feature information": total**2 / (p * np.sum(information**2, axis=0) + _TINY),
         "naive Bayes accuracy": right,
-        "one feature's accuracy": (joint.max(axis=3).sum(axis=1)).max(axis=0)
-        - of_cluster.max(axis=1),
+        "one feature's accuracy": alone - of_cluster.max(axis=1),
         "agreement of halves": halves[:, 0, 1],
         "accuracy of halves": halves[:, 2, :2].mean(axis=1),
         "least accuracy of halves": halves[:, 2, :2].min(axis=1),

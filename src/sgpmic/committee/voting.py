@@ -39,7 +39,16 @@ _MOST_MATCHINGS = 50
 #: A member does not vote if a known partition determines the labels of this fraction of the rows.
 _REPEATED = 0.95
 #: Validity indices of the consensus that the calibration uses.
-_CALIBRATING = ("raw cut", "silhouette", "overlap", "projected valley", "connected", "valley")
+_CALIBRATING = (
+    "raw cut",
+    "silhouette",
+    "overlap",
+    "projected valley",
+    "connected",
+    "valley",
+    "feature information",
+    "agreement of halves",
+)
 #: Decimals kept of scaled rows. Further ones are rounding errors, which would break ties between
 #: distances; tables of integers have many ties.
 _DECIMALS = 7
@@ -120,6 +129,10 @@ _KINDS = {
     ("spectral", "modes", "Genie"): (
         "Spectral clustering, Genie and modes of the density",
         "clusters of any shape, separated by gaps or valleys",
+    ),
+    ("latent classes", "sparse k-means"): (
+        "Latent classes and sparse k-means",
+        "clusters in some of the features, whatever their distributions",
     ),
     ("subspaces",): ("Subspace clustering", "clusters that are linear subspaces"),
 }

@@ -349,14 +349,16 @@ def widest_gap(Z: Floats) -> float:
     tree = linkage(squareform(reach, checks=False), method="single")
     # Without a floor, duplicate rows would be infinitely dense.
     floor = 1e-3 * np.median(tree[:, 2]) + 1e-300
-    best, members = 0.0, [[i] for i in range(n)]
-    for first, second, height, _ in tree:
-        one, other = members[int(first)], members[int(second)]
-        members.append(one + other)
-        smaller = min(other, one, key=len)  # the second in a tie
-        if len(smaller) >= smallest:
-            inner = np.median(core[smaller])
-            best = max(best, float(np.log((height + floor) / (inner + floor))))
+    sizes = np.append(np.ones(n), tree[:, 3])
+    children = tree[:, :2].astype(int)
+    best = 0.0
+    for merge in np.flatnonzero(sizes[children].min(axis=1) >= smallest):
+        one, other = children[merge]
+        nodes = [one if sizes[one] < sizes[other] else other]  # the second in a tie
+        for node in nodes:
+            nodes += children[node - n].tolist() if node >= n else []
+        inner = np.median(core[[node for node in nodes if node < n]])
+        best = max(best, float(np.log((tree[merge, 2] + floor) / (inner + floor))))
     return best
 
 

@@ -32,8 +32,8 @@ from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
 #: Seeds of the training problems: of the judge, of the calibration, and of the number of clusters,
 #: with clusters and without.
-JUDGED, VOTED = range(16_000), range(1_000_000, 1_004_000)
-COUNTED, NOISE = range(3_000_000, 3_006_400), range(4_000_000, 4_000_200)
+JUDGED, VOTED = range(15_644), range(1_000_000, 1_003_500)
+COUNTED, NOISE = range(3_000_000, 3_003_159), range(4_000_000, 4_000_200)
 
 
 def main() -> None:

@@ -225,7 +225,7 @@ def learn_number(observed: Sequence[Arrays], **changes: Any) -> Perceptrons:
         inputs[i, :count], ari[i, :count], mask[i, :count] = each["inputs"], each["ari"], True
         if each["k"] in each["candidates"]:
             number[i] = np.flatnonzero(each["candidates"] == each["k"])[0]
-    options: dict[str, Any] = {"n_networks": 4, "epochs": 25, "hidden": (48,)}
+    options: dict[str, Any] = {"n_networks": 12, "epochs": 25, "hidden": (24,)}
     targets = {"number": number, "ari": ari.astype(np.float32)}
     learned = train(inputs, targets, mask, number_loss, n_outputs=2, **(options | changes))
     # The largest of several predictions is biased upward, the more so as the listwise term spreads

@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import scale
 
 from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.members import MEMBERS
 from sgpmic.committee.voting import Vote, consensus, explain_vote, take_vote
 
 Ints = NDArray[np.int64]
@@ -119,5 +120,7 @@ def test_why_a_vote_went_as_it_did() -> None:
     assert sentence.startswith("Spectral clustering, Genie and modes of the density count most")
     assert "70 %" in sentence
     assert "gaps" in sentence
+    for name in MEMBERS:  # every member is of one kind
+        assert "(100 %)" in explain_vote([{"name": name, "weight": 1.0}]), name
     equal = [{"name": name, "weight": 0.25} for name in ("k-means", "Genie, 0.3", "subspaces")]
     assert "No kind" in explain_vote([*equal, {"name": "Gaussian mixture, full", "weight": 0.25}])

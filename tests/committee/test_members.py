@@ -94,7 +94,8 @@ def test_all_find_separate_clusters() -> None:
     assert set(found.labels) == set(MEMBERS)
     for name, each in found.labels.items():
         if name != "subspaces":  # which three clouds are not
-            assert adjusted_rand_score(labels, each) > 0.9, name
+            # Seven of ten features are noise, which counts as much in bins as the others do.
+            assert adjusted_rand_score(labels, each) > (0.9 if "latent" in name else 0.98), name
 
 
 @pytest.mark.parametrize("name", ["Genie, 0.3", "spectral, 10 neighbors", "modes of the density"])
@@ -180,6 +181,15 @@ def test_sparse_k_means_leaves_out_useless_features() -> None:
     geometry = Geometry(scale(Y), 3)
     sparse = adjusted_rand_score(labels, MEMBERS["sparse k-means"](geometry, 3))
     assert sparse > adjusted_rand_score(labels, MEMBERS["k-means"](geometry, 3)) + 0.2
+
+
+def test_wide_tables_are_binned_and_weighted_in_part() -> None:
+    rng = np.random.RandomState(0)
+    labels = np.repeat(np.arange(2), 30)
+    geometry = Geometry(rng.standard_normal((60, 1300)) + 2.0 * labels[:, None], 2)
+    assert geometry.bins.shape == (60, 200 * 8)
+    for name in ("latent classes", "sparse k-means"):
+        assert adjusted_rand_score(labels, MEMBERS[name](geometry, 2)) == 1.0
 
 
 def test_a_member_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

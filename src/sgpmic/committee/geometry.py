@@ -29,8 +29,9 @@ _SHARE_OF_VARIANCE, _MOST_DIMENSIONS = 0.95, 30
 _SMALLEST_SPACING = 1e-2
 #: Quantile bins of a feature, and maximum number of features with bins.
 N_BINS, _MOST_BINNED = 8, 200
-#: Decimals that decide about ties.
-_DECIMALS = 7
+#: Decimals kept of scaled rows. Further ones are rounding errors, which would break ties between
+#: values and distances; tables of integers have many ties.
+DECIMALS = 7
 #: A feature with at most this many distinct values is discrete.
 _FEW_VALUES = 10
 _R = TypeVar("_R")
@@ -143,7 +144,7 @@ class Geometry:
         """Indicators (n, features · N_BINS) of each feature's quantile bins; ties share one."""
         n, p = self.features.shape
         some = self.features[:, np.linspace(0, p - 1, min(p, _MOST_BINNED)).astype(int)]
-        number = N_BINS * (rankdata(some.round(_DECIMALS), axis=0) - 0.5) / n
+        number = N_BINS * (rankdata(some.round(DECIMALS), axis=0) - 0.5) / n
         return np.eye(N_BINS)[number.astype(np.int64)].reshape(n, -1)
 
     @cached_property

@@ -137,8 +137,8 @@ def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
 def latent_classes(geometry: Geometry, k: int) -> Ints:
     """Cluster rows by latent class analysis of binned features, whatever their distributions.
 
-    Within a cluster, features are independent, and their quantile bins have any probabilities. EM
-    starts from the clusters of k-means and of Ward's method; the higher likelihood counts.
+    The model: within a class, features are independent, and each bin has its own probability. EM
+    starts from the clusters of k-means and of Ward's method; the higher likelihood wins.
     """
     starts = [geometry.once(_k_means, k), geometry.once(_ward, k)]
     found = [_class_em(geometry.bins, labels, k) for labels in starts]

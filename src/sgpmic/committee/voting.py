@@ -25,7 +25,7 @@ from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee import judge
-from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.geometry import DECIMALS, Geometry
 from sgpmic.committee.members import cluster_all
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.preprocessing import find_categories, sample_numbers
@@ -49,9 +49,6 @@ _CALIBRATING = (
     "feature information",
     "agreement of halves",
 )
-#: Decimals kept of scaled rows. Further ones are rounding errors, which would break ties between
-#: distances; tables of integers have many ties.
-_DECIMALS = 7
 #: Rows outside the sample get the votes of this many nearest neighbors in the sample.
 _NEAREST = 6
 
@@ -87,7 +84,7 @@ def vote_on(
         return None
     numbers = sample_numbers(group.n_rows, committee.max_rows)
     seen, scaler = view.rows, view.scaler
-    sample = scaler.transform(group.rows_at(seen, numbers)).round(_DECIMALS)
+    sample = scaler.transform(group.rows_at(seen, numbers)).round(DECIMALS)
     known = find_categories(group.rows_at(Y, numbers)) if view.has_categories else []
     vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
     shares = group.agree(vote.shares)

@@ -48,8 +48,8 @@ _given_up = False
 #: Keeps several threads from issuing the same warning.
 _warning_once = threading.Lock()
 _DIGEST_BYTES = hashlib.sha256().digest_size
-#: In-memory programs are released once compiling has grown the process by this many bytes.
-MOST_MEMORY = 2**30
+#: Maximum number of programs kept in memory; each takes about 17 MB.
+MOST_PROGRAMS = 60
 
 #: XLA compiler options, by kind of device. On a GPU, slices are fused into matrix products without
 #: a copy, and products are left to cuBLAS, which is nearly twice as fast in float64 as XLA's own.
@@ -74,8 +74,6 @@ class Program(Generic[_R]):
 
     Not to be called inside another. :func:`release_programs` clears the compilation caches.
     """
-
-    memory = 0  # bytes by which compiling all programs has grown the process
 
     def __init__(self, function: Callable[..., _R]) -> None:
         self.function = function
@@ -122,8 +120,7 @@ class Program(Generic[_R]):
 
     def _compile(self, program: Future[Callable[..., _R]], key: Any, leaves: list[Any]) -> None:
         try:
-            with _measuring_memory:
-                program.set_result(_compile(self.function, leaves, *key))
+            program.set_result(_compile(self.function, leaves, *key))
         except BaseException as error:
             self._begun.pop(key, None)  # perhaps interrupted: the next call tries again
             program.set_exception(error)
@@ -146,18 +143,6 @@ def _key(args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
     leaves, structure = jax.tree.flatten((args, kwargs))
     settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
     return (structure, tuple(map(_kind, leaves)), default_device(), settings), leaves
-
-
-@contextmanager
-def _growth() -> Iterator[None]:
-    before = _resident()
-    try:
-        yield
-    finally:
-        Program.memory += max(_resident() - before, 0)
-
-
-_measuring_memory = SharedContext(_growth)
 
 
 def _compile(
@@ -283,10 +268,10 @@ def release_programs() -> None:
 
     That is if the process has used half of its memory maps: a fit of a new shape compiles programs
     that take about a thousand maps; Linux allows a process 65 530, beyond which the compiler
-    aborts. Or if compiling has grown the process by more than :data:`MOST_MEMORY`: a shape takes
-    about 70 MB. Shapes used again afterwards are recompiled, or loaded from the cache folder.
+    aborts. Or if there are more than :data:`MOST_PROGRAMS`. Shapes used again afterwards are
+    recompiled, or loaded from the cache folder.
     """
-    if _share_of_maps() > 0.5 or Program.memory > MOST_MEMORY:
+    if _share_of_maps() > 0.5 or sum(map(len, _programs)) > MOST_PROGRAMS:
         clear_programs()
         with suppress(AttributeError, OSError):  # glibc only
             # Otherwise the freed memory is not returned to the system.
@@ -298,7 +283,6 @@ def clear_programs() -> None:
     for program in _programs:
         program.clear_cache()
     gc.collect()
-    Program.memory = 0
 
 
 def _share_of_maps() -> float:
@@ -306,13 +290,6 @@ def _share_of_maps() -> float:
         allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
         return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
     return 0.0
-
-
-def _resident() -> int:
-    """Return the resident memory of this process in bytes, 0 if unknown."""
-    with suppress(OSError, ValueError, IndexError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
 
 
 def keepable(kind: type[_T]) -> type[_T]:

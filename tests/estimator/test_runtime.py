@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
 from sgpmic._runtime import SharedContext
-from sgpmic.learning.em import em_iteration
+from sgpmic.learning.em import em_iteration, first_state, last_e_step
 from support.processes import of_one_device
 
 Floats = NDArray[np.float64]
@@ -32,6 +32,38 @@ def test_iterations_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) 
     quick_fit(table, max_iter=2, start__n_init=3, random_state=5)
     quick_fit(table + 1.0, max_iter=2, start__embedding="pca", tol=0.1)
     assert len(em_iteration) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"committee": Committee()},
+        *(
+            pytest.param(settings, marks=pytest.mark.slow)
+            for settings in (
+                {"n_clusters": 3, "committee": Committee()},
+                {"n_clusters": 3, "gaps": True},
+                {"n_clusters": 3, "mapping": "per_cluster", "kernel": "linear"},
+                {"mapping": "per_cluster", "committee": Committee()},
+                {"n_clusters": 3, "latent": "variational", "n_components": 0.9},
+                {"n_clusters": 3, "start__memberships": "kmeans", "committee": Committee()},
+            )
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore")
+def test_programs_compiled_ahead_are_those_that_run(
+    settings: dict[str, Any], table: Floats, quick_fit: Fit
+) -> None:
+    programs = (first_state, em_iteration, last_e_step)
+    for program in programs:
+        program.clear_cache()
+    Y, settings = table.copy(), dict(settings)
+    if settings.pop("gaps", False):
+        Y[np.random.default_rng(0).random(Y.shape) < 0.1] = np.nan
+    quick_fit(Y, settings.pop("n_clusters", "auto"), max_iter=1, **settings)
+    assert [len(program) for program in programs] == [1, 1, 1]
 
 
 def test_a_shared_context_is_waited_for_even_where_leaving_it_fails() -> None:

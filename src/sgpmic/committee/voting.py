@@ -75,13 +75,11 @@ class Vote:
 
 def vote_on(
     view: View, Y: Floats, group: ProcessGroup, committee: Committee, n_clusters: int
-) -> Vote | None:
+) -> Vote:
     """Return the committee's vote on this process's rows ``Y``, represented by ``view``.
 
     All processes vote on the same sample and use the result of process 0.
     """
-    if n_clusters < 2 or group.n_rows <= n_clusters:
-        return None
     numbers = sample_numbers(group.n_rows, committee.max_rows)
     seen, scaler = view.rows, view.scaler
     sample = scaler.transform(group.rows_at(seen, numbers)).round(DECIMALS)

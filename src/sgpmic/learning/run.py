@@ -37,7 +37,14 @@ from sgpmic.learning.preprocessing import (
     sample_numbers,
 )
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.starts import CheckpointWriter, Selection, Starts, count_labels, plan_starts
+from sgpmic.learning.starts import (
+    CheckpointWriter,
+    Selection,
+    Starts,
+    compile_ahead,
+    count_labels,
+    plan_starts,
+)
 from sgpmic.model.prediction import Posterior
 from sgpmic.process_group import ProcessGroup
 
@@ -92,7 +99,16 @@ def run(
     scaler = fit_scaler(Y, group, settings.scale)
     imputed = impute_rows(Y, group, scaler) if gaps else Y
 
-    # Examine it, and let the committee vote.
+    # Lay out the rows in blocks.
+    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
+    volume, cells = group.n_rows * scaler.log_volume, None
+    if gaps:
+        rows, cells = with_gaps(rows, Y, imputed, scaler, group)
+        volume = float(group.total(scaler.log_volumes(Y).sum()))
+    problem = Problem(settings, group, rows, cells, volume, scaler, order)
+    compile_ahead(problem)
+
+    # Examine the table, and let the committee vote: the assignment prior.
     vote, committee, view = None, settings.committee, View(imputed, scaler)
     if committee is not None:
         view = committee_view(Y, imputed, scaler, group)
@@ -108,24 +124,16 @@ def run(
     n_components = settings.n_components if dimensions is None else dimensions.chosen
     n_components = count_components(n_components, scaler, imputed, group)
     settings = replace(settings, n_clusters=n_clusters, n_components=n_components)
-    if committee is not None and isinstance(settings.start.memberships, str):
-        vote = vote_on(view, Y, group, committee, n_clusters)
     if all_rows_equal(Y, group, scaler):
         # With neither noise nor a mapping to learn, the bound is unbounded and the optimizer would
         # diverge.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
-
-    # Set up the problem: rows in blocks, the votes as assignment prior, and gaps.
-    rows = group.lay_out_rows(Y, settings.computation.block_size, scaler.transform)
-    volume = group.n_rows * scaler.log_volume
-    problem = Problem(settings, group, rows, None, volume, scaler, order)
-    if committee is not None and vote is not None:
+    problem = problem._replace(settings=settings)
+    compile_ahead(problem)
+    if committee is not None and settings.takes_votes(group.n_rows):
+        vote = vote_on(view, Y, group, committee, n_clusters)
         prior, weight = problem.lay_out_memberships(vote.shares), np.float64(committee.strength)
         problem = problem._replace(rows=replace(rows, assignment_prior=prior, prior_weight=weight))
-    if gaps:
-        rows, cells = with_gaps(problem.rows, Y, imputed, scaler, group)
-        volume = float(group.total(scaler.log_volumes(Y).sum()))
-        problem = problem._replace(rows=rows, cells=cells, log_volume=volume)
 
     # Run EM from each start.
     planned = plan_starts(settings, random_state, continues=previous is not None)

@@ -413,6 +413,11 @@ class FitSettings(Settings):
         """Number of mappings."""
         return 1 if self.mapping == "shared" else self.n_clusters
 
+    def takes_votes(self, n_rows: int) -> bool:
+        """Return whether the committee votes on the rows."""
+        by_name = isinstance(self.start.memberships, str)
+        return self.committee is not None and by_name and 1 < self.n_clusters < n_rows
+
     def pseudo_counts(self, n_rows: int) -> Any:
         """Return the pseudo-counts of the conjugate prior for each cluster, 0 for padding.
 

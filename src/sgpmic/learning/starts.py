@@ -34,7 +34,7 @@ from sgpmic.learning.preprocessing import AS_GIVEN
 from sgpmic.learning.settings import FitSettings
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Conjugate
-from sgpmic.model.rows import make_rows
+from sgpmic.model.rows import MOST_PADDED_ROWS, make_rows
 from sgpmic.process_group import ProcessGroup
 
 if TYPE_CHECKING:
@@ -132,6 +132,63 @@ class Selection(NamedTuple):
     starts: list[dict[str, Any]]  # descriptions of the starts; labels are numbered by cluster size
 
 
+def compile_ahead(problem: em.Problem) -> None:
+    """Compile the programs of EM in the background, as soon as their arrays' shapes are known."""
+    settings, group, rows, *_ = problem
+    is_padded = settings.mapping == "shared" and group.n_rows <= MOST_PADDED_ROWS
+    if settings.n_clusters == "auto" and is_padded:
+        settings = replace(settings, n_clusters=2)  # the same arrays as up to LEAST_CLUSTERS
+        problem = problem._replace(settings=settings)
+    sizes = settings.n_clusters, settings.n_components
+    if rows.mesh is not None or not all(isinstance(size, Integral) for size in sizes):
+        return
+    options, like = settings.options, partial(jax.ShapeDtypeStruct, dtype=np.float64)
+    X = like((rows.n_padded, settings.n_components))
+    S: Any = like((rows.n_padded, settings.padded_clusters(group.n_rows)))
+    Z = np.zeros((min(settings.n_inducing, group.n_rows), settings.n_components))
+    if settings.takes_votes(group.n_rows):
+        rows = replace(rows, assignment_prior=S, prior_weight=np.float64(1.0))
+    values = _first_values(problem, X, S, _first_mappings(problem, Z))
+    if em.first_state.has(rows, options, **values):
+        return
+    em.first_state.prepare(rows, options, **values)
+    state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
+    for program in (em.em_iteration, em.last_e_step):
+        program.prepare(state, rows, options)
+
+
+def _first_state(problem: em.Problem, X: Floats, S: Floats, mappings: Mappings) -> em.State:
+    settings, group, rows, *_ = problem
+    laid_out = group.lay_out(X, rows), problem.lay_out_memberships(S)
+    return em.first_state(rows, settings.options, **_first_values(problem, *laid_out, mappings))
+
+
+def _first_values(problem: em.Problem, X: Any, S: Any, mappings: Mappings) -> dict[str, Any]:
+    """Return the arguments of :func:`sgpmic.learning.em.first_state`, given laid-out X and S."""
+    settings, group, _, cells, *_ = problem
+    return mappings._asdict() | {
+        "X": X,
+        "S": S,
+        "pseudo_counts": settings.pseudo_counts(group.n_rows),
+        "jitter": np.asarray(settings.em.jitter),
+        "cells": cells,
+    }
+
+
+def _first_mappings(problem: em.Problem, Z: Floats) -> Mappings:
+    settings, scaler = problem.settings, problem.scaler
+    factor = float(scaler.scale[0]) ** -2  # from the units of the data, for a common scale
+    if not isinstance(settings.start.kernel_scale, str):
+        factor = float(settings.start.kernel_scale) * scaler.mean_variance
+    kernel = settings.kernel.for_dimensions(settings.n_components)
+    sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
+    kernels = stack([replace(kernel, **sizes)] * settings.n_mappings)
+    # NumPy arrays are not committed to a device. The paper's initial precision is
+    # β = (½ √mean(var(Y)))⁻².
+    arrays: Any = np.asarray(Z), np.asarray(4.0 / scaler.mean_variance)
+    return Mappings(kernels, *arrays)
+
+
 class CheckpointWriter(Protocol):
     """Saves all fits at the end of an iteration, to be resumed with identical results.
 
@@ -195,48 +252,7 @@ class Starts:
         if start.is_retry:
             why = f"A cluster ended up empty, so another start was tried ({start})."
             notes = (why, *notes)
-        state = self._first_state(X, S, mappings)
-        self.fits.append(em.StartFit(state, notes=notes))
-
-    def _first_state(self, X: Floats, S: Floats, mappings: Mappings) -> em.State:
-        settings, group, rows, *_ = self.problem
-        laid_out = group.lay_out(X, rows), self.problem.lay_out_memberships(S)
-        return em.first_state(rows, settings.options, **self._prepare(*laid_out, mappings))
-
-    def _prepare(self, X: Any, S: Any, mappings: Mappings) -> dict[str, Any]:
-        """Return the arguments of :func:`sgpmic.learning.em.first_state`, given laid-out X and S.
-
-        The programs of EM are compiled concurrently, unless they are compiled already.
-        """
-        settings, group, rows, cells, *_ = self.problem
-        options = settings.options
-        values = mappings._asdict() | {
-            "X": X,
-            "S": S,
-            "pseudo_counts": settings.pseudo_counts(group.n_rows),
-            "jitter": np.asarray(settings.em.jitter),
-            "cells": cells,
-        }
-        if rows.mesh is None and not em.first_state.has(rows, options, **values):
-            begin = partial(em.first_state.function, options=options)
-            state = jax.eval_shape(begin, rows, **values)
-            for program in (em.em_iteration, em.last_e_step):
-                program.prepare(state, rows, options)
-        return values
-
-    def _first_mappings(self, Z: Floats) -> Mappings:
-        """Return the initial mappings."""
-        settings, scaler = self.problem.settings, self.problem.scaler
-        factor = float(scaler.scale[0]) ** -2  # from the units of the data, for a common scale
-        if not isinstance(settings.start.kernel_scale, str):
-            factor = float(settings.start.kernel_scale) * scaler.mean_variance
-        kernel = settings.kernel.for_dimensions(settings.n_components)
-        sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
-        kernels = stack([replace(kernel, **sizes)] * settings.n_mappings)
-        # NumPy arrays are not committed to a device. The paper's initial precision is
-        # β = (½ √mean(var(Y)))⁻².
-        arrays: Any = np.asarray(Z), np.asarray(4.0 / scaler.mean_variance)
-        return Mappings(kernels, *arrays)
+        self.fits.append(em.StartFit(_first_state(self.problem, X, S, mappings), notes=notes))
 
     def _learn(
         self, Y: Floats, X: Floats, S: Floats, mappings: Mappings, votes: Floats | None
@@ -247,9 +263,6 @@ class Starts:
         higher bound.
         """
         settings, group, rows, *_ = self.problem
-        like, n = partial(jax.ShapeDtypeStruct, dtype=X.dtype), rows.n_padded
-        M = settings.padded_clusters(group.n_rows)
-        self._prepare(like((n, X.shape[1])), like((n, M)), mappings)
         announce(f"learning from {len(Y)} rows first")
         few = self.problem._replace(
             settings=replace(settings, em=replace(settings.em, callbacks=()), verbose=False),
@@ -261,7 +274,8 @@ class Starts:
             prior = few.lay_out_memberships(votes)
             weighted = replace(few.rows, assignment_prior=prior, prior_weight=rows.prior_weight)
             few = few._replace(rows=weighted)
-        fit = em.StartFit(Starts(few, [], None)._first_state(X, S, mappings))
+        compile_ahead(few)
+        fit = em.StartFit(_first_state(few, X, S, mappings))
         em.run_em(fit, few, start=0, n_starts=1, save=lambda: None)
         learned = few.group.own_rows(fit.state.parameters.X), fit.state.mappings
         return group.agree(jax.tree.map(np.asarray, learned))
@@ -313,7 +327,7 @@ class Starts:
         Z = make.choose_inducing(X, n_inducing, settings.start.inducing, rng)
         # Different CPU models round differently, and all processes need the same initial state.
         X, Z, S = group.agree((X, Z, S))
-        mappings = self._first_mappings(Z)
+        mappings = _first_mappings(self.problem, Z)
         if not sampled:
             own = slice(group.first, group.first + group.n_own)
             return X[own], S[own], mappings, notes

@@ -47,6 +47,29 @@ def test_ctrl_c_while_modules_are_imported(table: Path, tmp_path: Path, module: 
     assert not (tmp_path / "run" / "run.json").exists()
 
 
+#: A failing command, while a thread compiles for a minute.
+COMPILING = """
+import sys, threading, time
+from sgpmic.cli.startup import main
+threading.Thread(target=time.sleep, args=(60,)).start()
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_command_that_fails_does_not_wait_for_the_compiler(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.csv"
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILING, "fit", missing],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=45,
+    )
+    assert done.returncode == 2
+    assert "missing.csv" in done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
 def test_a_full_screen_does_not_end_a_fit(table: Path, tmp_path: Path) -> None:

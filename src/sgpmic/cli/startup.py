@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import sys
+import threading
 
 
 def main() -> None:
@@ -18,5 +21,13 @@ def main() -> None:
 
     try:
         app()
+    except SystemExit as end:
+        in_background = [t for t in threading.enumerate() if not t.daemon][1:]
+        if isinstance(end.code, int) and end.code != 0 and in_background:
+            # Python would wait seconds for programs that are still compiled.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+        raise
     finally:
         gc.freeze()  # skips the final garbage collection over all modules: a third of a second

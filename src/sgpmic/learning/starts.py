@@ -140,7 +140,8 @@ def compile_ahead(problem: em.Problem) -> None:
         settings = replace(settings, n_clusters=2)  # the same arrays as up to LEAST_CLUSTERS
         problem = problem._replace(settings=settings)
     sizes = settings.n_clusters, settings.n_components
-    if rows.mesh is not None or not all(isinstance(size, Integral) for size in sizes):
+    on_one_cpu = rows.mesh is None and not rows.gpu_memory
+    if not on_one_cpu or not all(isinstance(size, Integral) for size in sizes):
         return
     options, like = settings.options, partial(jax.ShapeDtypeStruct, dtype=np.float64)
     X = like((rows.n_padded, settings.n_components))

@@ -94,7 +94,7 @@ def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
     found: dict[str, Any] = {
         "feature_names": described.names,
         "values": described.numbers,
-        "embedding": model.embedding_ @ axes,
+        "embedding": more.pop("embedding", model.embedding_) @ axes,
         "memberships": model.memberships_,
         "means": model.means_ @ axes,
         "covariances": axes.T @ model.covariances_ @ axes,
@@ -123,7 +123,7 @@ def content_of_rows(
         raise ValueError(f"There are {len(given)} labels for {len(values)} rows.")
     ids = texts.pop(naming_column(texts), None)
     found: dict[str, Any] = {
-        "embedding": embedding @ view_axes(model.embedding_),
+        "embedding": embedding,
         "memberships": memberships,
         "given_labels": given,
         "label_name": str(getattr(labels, "name", None) or "label"),

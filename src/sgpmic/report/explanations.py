@@ -436,7 +436,7 @@ def print_summary(
     the caller.
     """
     console = console or Console(highlight=False)
-    counts, _, certainty = cluster_sizes(model.memberships_) if sizes is None else sizes
+    counts, _, certainty = sizes or cluster_sizes(model.memberships_[model.labels_ >= 0])
     screen = Table(title=f"{counts.sum()} rows in {plural(model.n_clusters_, 'cluster')}")
     for name in ("cluster", "rows", "mean certainty"):
         screen.add_column(name, justify="right")

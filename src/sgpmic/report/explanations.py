@@ -443,6 +443,9 @@ def print_summary(
     for m, (count, mean) in enumerate(zip(counts, certainty, strict=True)):
         screen.add_row(str(m), str(count), "–" if np.isnan(mean) else f"{mean:.3f}")
     console.print(screen)
+    described = len(model._predictor.reference.rows)
+    if sizes is None and described < counts.sum():
+        console.print(f"The numbers below are those of a random sample of {described:,} rows.")
     for m, found in enumerate(explanations[:_MOST_EXPLAINED] if len(explanations) > 1 else ()):
         rule = f" Rule: {found.rule.sentence}" if found.rule else ""
         alone = f" {found.alone}" if found.alone else ""

@@ -279,6 +279,11 @@ def test_one_error_names_all_columns_that_are_wrong() -> None:
     assert "'b'" not in str(caught.value)
 
 
+def test_ranges_of_whole_numbers_have_all_digits() -> None:
+    assert column_of([19750102, 19891128] * 8).summary == "19750102 to 19891128"
+    assert column_of([0.5, 1234567.8] * 8).summary == "0.5 to 1.23457e+06"
+
+
 def test_columns_can_be_declared() -> None:
     assert column_of([1, 2, 3], kinds={"x": "category"}).features == ("x=1", "x=2", "x=3")
     assert column_of(["a", "b", "c"], kinds={"x": "text"}).becomes == "left out: declared as text"

@@ -155,7 +155,9 @@ def test_an_empty_row_gets_no_cluster(run: Path, tmp_path: Path) -> None:
     rows = np.array([[1.0, 2.0, 3.0], [np.nan] * 3, [7.0, 7.0, 7.0]])
     assert model.predict(rows).tolist() == [int(first["cluster"]), -1, int(last["cluster"])]
     path.write_text("height,width,depth\n,NA,\n")
-    assert sgpmic("predict", run, path, "--out", tmp_path / "none.csv").returncode == 0
+    done = sgpmic("predict", run, path, "--out", tmp_path / "none.csv")
+    assert done.returncode == 0
+    assert "1 row written to" in said(done)
 
 
 def test_nothing_is_overwritten_without_force(run: Path, tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
             level = f"{shorten(column.name, 40)}: {shorten(column.levels[counts.argmax()], 40)}"
             return (
                 f"One category makes up this cluster: {both:,} of its {size:,} rows have "
-                f"{level}, and {total - both:,} rows elsewhere."
+                f"{level}, and {plural(total - both, 'row')} elsewhere."
             )
     return ""
 

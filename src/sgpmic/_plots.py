@@ -117,6 +117,7 @@ class PlotsMixin:
             Known labels to compare the clusters with.
         title : str, default='Clusters'
         """
+        check_is_fitted(self)
         from sgpmic.report.content import content_of_rows
         from sgpmic.report.page import render_report
 

@@ -143,7 +143,8 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
         vote). Empty without a committee.
     profiles_ : DataFrame or dict of lists
         Description of each cluster: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most
-        three conditions with its 'precision' and 'coverage'. Computed on first access.
+        three conditions with its 'precision' and 'coverage'. Computed on first access, from a
+        random sample of 20 000 rows if there are more; 'rows' counts all of them.
     n_iter_ : int
         Number of EM iterations of the selected start.
     converged_ : bool
@@ -367,8 +368,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self.__dict__.update(before)
             raise
         self.encoder_, self._reduction = encoder, reduction
-        words = _input_rows.words_of_rows(X, encoder).items()
-        self._row_words = {name: np.delete(each, empty).tolist() for name, each in words}
+        self._row_words = _input_rows.words_of_rows(X, encoder)
         self._keep(result, empty)
         return self
 

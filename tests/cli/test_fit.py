@@ -54,6 +54,8 @@ def test_a_dry_run_says_what_becomes_of_every_column_and_fits_nothing(tmp_path: 
     assert "60 rows of " in done.output
     assert "Nothing was fitted." in done.output
     assert not (tmp_path / "run").exists()
+    one = here("fit", tmp_path / "t.parquet", "--dry-run", "--columns", "c0")
+    assert "60 rows of 1 feature, " in one.output
 
 
 def test_a_dry_run_refuses_what_a_fit_would(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """sgpmic predict, report and info."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet
@@ -155,7 +157,9 @@ def test_an_empty_row_gets_no_cluster(run: Path, tmp_path: Path) -> None:
     rows = np.array([[1.0, 2.0, 3.0], [np.nan] * 3, [7.0, 7.0, 7.0]])
     assert model.predict(rows).tolist() == [int(first["cluster"]), -1, int(last["cluster"])]
     path.write_text("height,width,depth\n,NA,\n")
-    assert sgpmic("predict", run, path, "--out", tmp_path / "none.csv").returncode == 0
+    done = sgpmic("predict", run, path, "--out", tmp_path / "none.csv")
+    assert done.returncode == 0
+    assert "1 row written to" in said(done)
 
 
 def test_nothing_is_overwritten_without_force(run: Path, tmp_path: Path) -> None:
@@ -171,7 +175,7 @@ def test_nothing_is_overwritten_without_force(run: Path, tmp_path: Path) -> None
 def test_things_that_are_no_runs(tmp_path: Path, command: str) -> None:
     more = [tmp_path / "x.csv"] if command == "predict" else []
     for path in (tmp_path / "absent", tmp_path):
-        refused(sgpmic(command, path, *more))
+        assert "cannot read the model file" not in refused(sgpmic(command, path, *more))
 
 
 def test_a_damaged_model_is_refused(run: Path, tmp_path: Path) -> None:
@@ -201,3 +205,16 @@ def test_info_names_what_matters(run: Path) -> None:
         said(sgpmic("info", run / "model.sgpmic")).split("rows fitted")[1]
         == words.split("rows fitted")[1]
     )
+
+
+def test_info_of_a_model_made_in_python(tmp_path: Path) -> None:
+    """It may have rows without any value, which were not fitted, and a kernel per cluster."""
+    rows = np.insert(values(), 5, np.nan, axis=0)
+    settings: dict[str, Any] = {"committee": None, "max_iter": 1, "n_inducing": 10}
+    model = SGPMIC(4, mapping="per_cluster", random_state=0, **settings).fit(rows)
+    model.save(tmp_path / "m.sgpmic")
+    words = said(sgpmic("info", tmp_path / "m.sgpmic"))
+    assert re.search(r"rows fitted\W+60\b", words)
+    assert not re.search(r"[a-z]=\d+\.\d{10}", words)
+    assert words.count("RBF(") == 3
+    assert "; …" in words

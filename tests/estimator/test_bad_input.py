@@ -208,8 +208,9 @@ def test_methods_before_fit_say_so(table: Floats) -> None:
             method(table)
     with pytest.raises(NotFittedError):
         model.sample()
-    with pytest.raises(NotFittedError):
-        model.save("nowhere")
+    for write in (model.save, model.report):
+        with pytest.raises(NotFittedError):
+            write("nowhere")
 
 
 def test_latent_points_of_the_wrong_width(fitted: SGPMIC) -> None:

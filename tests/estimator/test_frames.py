@@ -16,7 +16,9 @@ from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress, TableEncoder
 from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning
+from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import print_summary
+from sgpmic.report.statistics import NumberByCluster, compare_labels
 
 Floats = NDArray[np.float64]
 Fit = Callable[..., SGPMIC]
@@ -95,6 +97,50 @@ def test_an_index_names_rows(table: Floats, quick_fit: Fit, tmp_path: Path) -> N
     names = pd.Index([f"state {chr(97 + i % 26)}{i}" for i in range(60)], name="state")
     quick_fit(pd.DataFrame(table, columns=list("abcd"), index=names)).report(tmp_path / "x.html")
     assert "state a0" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_labels_are_given_for_all_rows(table: Floats, quick_fit: Fit) -> None:
+    """Rows without any value are not shown; the others keep their numbers and labels."""
+    Y = np.insert(table, 4, np.nan, axis=0)
+    model = quick_fit(Y)
+    sizes: list[float | None] = [*map(float, range(61))]
+    for X in (None, Y):
+        found = content_of_rows(model, X, labels=sizes, title="")
+        assert found.given_labels == [str(i) for i in range(61) if i != 4]
+        assert found.ids == [str(i + 1) for i in range(61) if i != 4]
+    with pytest.raises(ValueError, match="60 labels for 61 rows"):
+        content_of_rows(model, labels=sizes[1:], title="")
+    for gap in (None, np.nan):  # a missing label is not a class
+        found = content_of_rows(model, labels=pd.Series([gap, *sizes[1:]]), title="")
+        assert found.given_labels is not None
+        assert found.given_labels[0] == ""
+        compared = compare_labels(found.labels, found.given_labels, 3)
+        assert isinstance(compared, NumberByCluster)
+        assert np.isnan(compared.values[0])
+
+
+def test_what_is_said_of_a_sample_says_so(
+    table: Floats,
+    quick_fit: Fit,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        "sgpmic.learning.run.sample_numbers", lambda n_rows, rng: np.arange(0, n_rows, 2)
+    )
+    model = quick_fit(table)
+    model.summary()
+    said = capsys.readouterr().out
+    assert "60 rows in 3 clusters" in said
+    assert "a random sample of 30 rows" in said
+    model.report(tmp_path / "x.html", labels=np.arange(60) % 7)
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "The report shows 30 of the 60 rows." in page
+    found = content_of_rows(model, labels=np.arange(60) % 7, title="")
+    assert found.given_labels == [str(i % 7) for i in range(0, 60, 2)]
+    assert found.ids == [str(i + 1) for i in range(0, 60, 2)]
+    assert not content_of_rows(model, table, title="").warnings
 
 
 def test_profiles(frame: pd.DataFrame, mixed: SGPMIC) -> None:

@@ -195,6 +195,21 @@ def test_rows_without_any_value_are_set_aside(
     assert np.isnan(fitted.impute(Y).values[empty]).all()
 
 
+@pytest.mark.parametrize("n_components", [2, 3])
+def test_what_is_said_of_clusters_leaves_out_rows_without_any_value(
+    table: Floats,
+    quick_fit: Callable[..., SGPMIC],
+    n_components: int,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = quick_fit(np.insert(table, 4, np.nan, axis=0), n_components=n_components)
+    model.summary()
+    said = capsys.readouterr().out
+    assert "60 rows in 3 clusters" in said
+    assert [line.split("│")[2].strip() for line in said.splitlines() if "│" in line] == ["20"] * 3
+    assert "–" not in said  # no mean certainty is unknown
+
+
 def test_a_feature_without_any_value_is_left_out(table: Floats, tmp_path: Path) -> None:
     three = table[:, :3]
     more = np.insert(three, 2, np.nan, axis=1)

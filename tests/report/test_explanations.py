@@ -245,6 +245,8 @@ def test_a_category_that_makes_up_a_cluster_is_said_so() -> None:
         "and 0 rows elsewhere."
     )
     assert not any(words for m, words in enumerate(found) if m != 1)
+    content.categories[2].codes[np.flatnonzero(content.labels == 0)[:1]] = 0
+    assert explain(content)[1].alone.endswith("island: Dream, and 1 row elsewhere.")
     assert "One category makes up this cluster" in cards_of(render_report(content))[1]
 
 

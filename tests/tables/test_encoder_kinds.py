@@ -279,6 +279,28 @@ def test_one_error_names_all_columns_that_are_wrong() -> None:
     assert "'b'" not in str(caught.value)
 
 
+def test_periods_are_dates_and_intervals_are_levels() -> None:
+    """Arrow has neither: it would read months since 1970, and pairs of numbers."""
+
+    def found(cells: Any) -> tuple[str, str]:
+        column = TableEncoder().fit({"x": cells, "filler": FILLER[:40]}).columns_[0]
+        return column.kind, column.summary
+
+    months = pd.period_range("2020-01", periods=40, freq="M")
+    for cells in (months, pd.Series(months)):
+        assert found(cells) == ("date", "2020-01-01 to 2023-04-01")
+    bins = pd.cut(np.arange(40.0), [-1, 9, 19, 39])
+    assert found(pd.Series(bins)) == ("ordered", "(-1, 9] < (9, 19] < (19, 39]")
+    for cells in (pd.IntervalIndex(bins), pd.Series(pd.IntervalIndex(bins))):
+        levels = "3 levels: (19, 39] 50 %, (-1, 9] 25 %, (9, 19] 25 %"
+        assert found(cells) == ("category", levels)
+
+
+def test_ranges_of_whole_numbers_have_all_digits() -> None:
+    assert column_of([19750102, 19891128] * 8).summary == "19750102 to 19891128"
+    assert column_of([0.5, 1234567.8] * 8).summary == "0.5 to 1.23457e+06"
+
+
 def test_columns_can_be_declared() -> None:
     assert column_of([1, 2, 3], kinds={"x": "category"}).features == ("x=1", "x=2", "x=3")
     assert column_of(["a", "b", "c"], kinds={"x": "text"}).becomes == "left out: declared as text"

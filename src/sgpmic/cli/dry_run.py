@@ -82,8 +82,8 @@ def show_expectation(model: SGPMIC, n_rows: int, n_features: int) -> None:
     voters = 0 if model.committee is None else min(n_rows, model.committee.max_rows)
     n_bytes = _LEAST_MEMORY + 8 * (2.5 * voters**2 + n_rows * (6 * n_features + 100))
     console.print(
-        f"{n_rows} rows of {n_features} features, -k {model.n_clusters}, --starts "
-        f"{model.start.n_init}: about {sum(parts.values()):.0f} s of CPU time and "
+        f"{n_rows} rows of {n_features} feature{'s' * (n_features > 1)}, -k {model.n_clusters}, "
+        f"--starts {model.start.n_init}: about {sum(parts.values()):.0f} s of CPU time and "
         f"{n_bytes / 1e9:.2f} GB of memory. Compiling takes {compiling:.0f} s more, "
         "unless a table of about this size was fitted here before. Nothing was fitted."
     )

@@ -132,7 +132,7 @@ Dimensions = Annotated[
         "-d",
         "--dimensions",
         metavar="NUMBER",
-        help="Latent dimensions, at most as many as columns; a share of variance (0.95); or auto.",
+        help="Number of latent dimensions; a share of variance (0.95); or auto.",
     ),
 ]
 Columns = Annotated[_Names, _columns(help="Features to use, separated by commas; all by default.")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,8 @@ from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
+
+_NUMBER = re.compile(r"\d+\.\d+(?:e[-+]\d+)?")
 
 
 def report(
@@ -93,14 +96,15 @@ def _facts(model: SGPMIC) -> dict[str, str]:
     if model.encoder_ is not None:
         names = list(model.encoder_.get_feature_names_out())
         columns["columns"] = _listed(used_names(model.encoder_.columns_))
+    kernels = "; ".join(map(str, model.kernels_[:3])) + "; …" * (len(model.kernels_) > 3)
     converged = "converged" if model.converged_ else "not converged"
     return {
-        "rows fitted": str(len(model.labels_)),
+        "rows fitted": str((model.labels_ >= 0).sum()),
         **columns,
         "features": _listed(names) if names else str(model.n_features_in_),
         "latent dimensions": str(model.n_components_),
         "mapping": f"{model.mapping}, {len(model.inducing_)} inducing points",
-        "kernel": "; ".join(str(kernel) for kernel in model.kernels_[:3]),
+        "kernel": _NUMBER.sub(lambda found: f"{float(found[0]):.4g}", kernels),
         "scale": model.scaler_.kind,
         "noise": f"standard deviation {model.beta_**-0.5:.4g} of the scaled features",
         "bound": f"{model.lower_bound_:.4f} after {model.n_iter_} iterations, {converged}",

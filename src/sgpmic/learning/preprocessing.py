@@ -358,10 +358,10 @@ def view_axes(points: Floats) -> Floats:
     """Return the axes for plots of latent points, as columns of an orthogonal matrix.
 
     The identity for up to two dimensions; otherwise the principal axes, with the entry of largest
-    magnitude positive in each.
+    magnitude positive in each. Points of rows without any value, which are NaN, are ignored.
     """
     if points.shape[1] <= 2:
         return np.eye(points.shape[1])
-    axes = np.linalg.eigh(np.cov(points.T))[1][:, ::-1]
+    axes = np.linalg.eigh(np.cov(points[~np.isnan(points[:, 0])].T))[1][:, ::-1]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(axes))])
     return axes * np.where(signs == 0, 1.0, signs)

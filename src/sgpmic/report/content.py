@@ -13,6 +13,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.learning.preprocessing import view_axes
 from sgpmic.learning.starts import explain_choice
 from sgpmic.tables.columns import Description, Levels, naming_column
+from sgpmic.tables.conversions import as_table, column_words
 from sgpmic.tables.encoder import describe
 
 
@@ -94,7 +95,7 @@ def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
     found: dict[str, Any] = {
         "feature_names": described.names,
         "values": described.numbers,
-        "embedding": model.embedding_ @ axes,
+        "embedding": more.pop("embedding", model.embedding_) @ axes,
         "memberships": model.memberships_,
         "means": model.means_ @ axes,
         "covariances": axes.T @ model.covariances_ @ axes,
@@ -117,16 +118,24 @@ def content_of_rows(
     model: Any, X: Any = None, *, labels: Sequence[Any] | None = None, **more: Any
 ) -> RunContent:
     """Gather the content of a report on rows X, by default those that the model was fitted on."""
-    values, embedding, memberships, texts = model._rows_to_draw(X)
-    given = None if labels is None else [str(label) for label in labels]
-    if given is not None and len(given) != len(values):
-        raise ValueError(f"There are {len(given)} labels for {len(values)} rows.")
+    values, embedding, memberships, texts, numbers, n_rows = model._rows_to_draw(X)
+    given = None
+    if labels is not None:
+        given = column_words(as_table({"label": labels})[0].column(0))
+        if len(given) != n_rows:
+            raise ValueError(f"There are {len(given)} labels for {n_rows} rows.")
+        given = [given[i] for i in numbers]
     ids = texts.pop(naming_column(texts), None)
+    if ids is None and len(numbers) < n_rows:
+        ids = [str(i + 1) for i in numbers]  # as in the table
+    n_fitted = len(model._predictor.X)
+    sampled = X is None and len(values) < n_fitted
     found: dict[str, Any] = {
-        "embedding": embedding @ view_axes(model.embedding_),
+        "embedding": embedding,
         "memberships": memberships,
         "given_labels": given,
         "label_name": str(getattr(labels, "name", None) or "label"),
+        "warnings": [f"The report shows {len(values)} of the {n_fitted} rows."] * sampled,
     }
     return content_from_model(model, values, ids=ids, texts=texts, **(found | more))
 

@@ -329,7 +329,7 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
             level = f"{shorten(column.name, 40)}: {shorten(column.levels[counts.argmax()], 40)}"
             return (
                 f"One category makes up this cluster: {both:,} of its {size:,} rows have "
-                f"{level}, and {total - both:,} rows elsewhere."
+                f"{level}, and {plural(total - both, 'row')} elsewhere."
             )
     return ""
 
@@ -436,13 +436,16 @@ def print_summary(
     the caller.
     """
     console = console or Console(highlight=False)
-    counts, _, certainty = cluster_sizes(model.memberships_) if sizes is None else sizes
+    counts, _, certainty = sizes or cluster_sizes(model.memberships_[model.labels_ >= 0])
     screen = Table(title=f"{counts.sum()} rows in {plural(model.n_clusters_, 'cluster')}")
     for name in ("cluster", "rows", "mean certainty"):
         screen.add_column(name, justify="right")
     for m, (count, mean) in enumerate(zip(counts, certainty, strict=True)):
         screen.add_row(str(m), str(count), "–" if np.isnan(mean) else f"{mean:.3f}")
     console.print(screen)
+    described = len(model._predictor.reference.rows)
+    if sizes is None and described < counts.sum():
+        console.print(f"The numbers below are those of a random sample of {described:,} rows.")
     for m, found in enumerate(explanations[:_MOST_EXPLAINED] if len(explanations) > 1 else ()):
         rule = f" Rule: {found.rule.sentence}" if found.rule else ""
         alone = f" {found.alone}" if found.alone else ""

@@ -101,7 +101,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     except ModelFileError as error:
         raise ModelFileError(f"{name} {error}") from error.__cause__
     except OSError as error:
-        advice = "cannot read the model file: check the path and its permissions"
+        advice = "check the path of the model file, and its permissions"
         raise _explained(error, name, advice) from error
 
 

@@ -397,6 +397,13 @@ def numbered_names(count: int) -> tuple[str, ...]:
 
 def _of_values(values: Any, name: Any) -> pa.Array:
     """Convert any sequence to an Arrow array; values of mixed types become text."""
+    dtype = getattr(values, "dtype", None)
+    kind = str(getattr(getattr(dtype, "categories", None), "dtype", dtype))
+    if kind.startswith("period"):  # of pandas; Arrow has neither these nor intervals
+        values = getattr(values, "dt", values).to_timestamp()
+    elif kind.startswith("interval"):
+        values = values.astype("category")
+        values = getattr(values, "cat", values).rename_categories(str)
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -436,9 +436,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 def describe(encoder: TableEncoder, values: Floats) -> Description:
     """Return encoded rows in the user's original units and levels.
 
-    Rare levels stay merged, and levels not seen in fit are missing.
+    Rare levels stay merged, and levels not seen in fit are missing. Times of day are in hours, as
+    their names say: 15.5 would be taken for 15:50.
     """
-    numbers: dict[str, Floats] = {}
+    numbers: list[tuple[str, Floats]] = []
     dates: list[str] = []
     categories: list[Levels] = []
     for j, encoding, features in encoder.features_by_column(values):
@@ -446,11 +447,11 @@ def describe(encoder: TableEncoder, values: Floats) -> Description:
         if isinstance(encoding, WordEncoding):
             categories.append(Levels(name, encoding.words, encoding.codes(features)))
         elif not isinstance(encoding, DateEncoding):
-            numbers[name] = encoding.decode(features)
+            numbers.append((name, encoding.decode(features)))
         elif encoding.time_only:
-            numbers[name] = 24.0 * encoding.days(features)
+            numbers.append((f"{name} (hours)", 24.0 * encoding.days(features)))
         else:
-            numbers[name] = encoding.days(features)
+            numbers.append((name, encoding.days(features)))
             dates.append(name)
-    table = np.column_stack(list(numbers.values())) if numbers else np.empty((len(values), 0))
-    return Description(tuple(numbers), table, tuple(dates), tuple(categories))
+    table = np.column_stack([np.empty((len(values), 0)), *(cells for _, cells in numbers)])
+    return Description(tuple(n for n, _ in numbers), table, tuple(dates), tuple(categories))

@@ -147,7 +147,7 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
     for plan in found:
         share = float(plan.missing.mean())
         if share > _MOSTLY_MISSING and len(plan.missing) >= _FEWEST_ROWS:
-            because = f"{100 * share:.0f} % of its cells are missing"
+            because = f"{min(100 * share, 99):.0f} % of its cells are missing"
             plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
     numbers = [plan for plan in plans if plan.is_kept and plan.is_number]
     some = None
@@ -404,7 +404,8 @@ def _summary(plan: Plan) -> str:
         return f"{len(different)} distinct, such as {quote(different[0])}" if different else ""
     low, high = float(plan.present.min()), float(plan.present.max())
     if plan.kind != "date":
-        return f"{low:.6g} to {high:.6g}"
+        digits = 15 if low.is_integer() and high.is_integer() else 6
+        return f"{low:.{digits}g} to {high:.{digits}g}"
     if plan.is_time:
         clocks = (divmod(round(fraction * 1440), 60) for fraction in (low, high))
         return " to ".join(f"{hour:02d}:{minute:02d}" for hour, minute in clocks)

@@ -28,19 +28,17 @@ import numpy as np
 
 import sgpmic
 from sgpmic.kernels import Kernel
-from sgpmic.learning.em import StartFit, State, by_row, with_rows
+from sgpmic.learning.em import IterationInfo, StartFit, State, by_row, with_rows
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
+from sgpmic.storage.models import NOT_STORED
 
 _Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and fits of those begun
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
 #: Entries of a fit's history for every iteration.
-_RECORD = (
-    *("start", "iteration", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
-    *("evaluations", "largest_change", "jitter", "seconds"),
-)
+_RECORD = ("start", "iteration", *IterationInfo._fields[:-2], "seconds")
 #: Schema of a start in the header, without the number of its arrays.
 _START = {
     "bound": (*NUMBER, None),
@@ -212,37 +210,17 @@ class Checkpoint:
 
 
 def _check_state(state: State, template: State) -> None:
-    """Raise a ValueError unless a state's arrays are consistent and kernels match the template."""
-    parameters, mixture, conjugate = state.parameters, state.mixture, state.conjugate
-    Q, M = parameters.X.shape[1], state.S.shape[1]
-    shapes = [
-        (parameters.Z, (len(parameters.Z), Q)),
-        (parameters.log_beta, ()),
-        (mixture.weights, (M,)),
-        (mixture.means, (M, Q)),
-        (mixture.covariances, (M, Q, Q)),
-        (conjugate.pseudo_counts, (M,)),
-        (conjugate.scale, (Q, Q)),
-        (state.jitter, jax.tree.leaves(template.present)[0].shape[:1]),
-    ]
-    if parameters.log_x_std is not None:
-        shapes.append((parameters.log_x_std, parameters.X.shape))
-    kernels = jax.tree.leaves((parameters.log_kernels, state.present))
-    patterns = jax.tree.leaves((template.parameters.log_kernels, template.present))
-    shapes += [(array, like.shape) for array, like in zip(kernels, patterns, strict=True)]
-    for array, shape in shapes:
-        if array.shape != shape:
-            raise ValueError(f"an array has the shape {array.shape}, not {shape}")
-    for array in jax.tree.leaves(state):
+    """Raise a ValueError unless a state's arrays match a template, whose sizes 0 match any."""
+    for array, like in zip(jax.tree.leaves(state), jax.tree.leaves(template), strict=True):
+        shape = tuple(size or found for size, found in zip(like.shape, array.shape, strict=False))
+        if array.ndim != like.ndim or array.shape != shape:
+            raise ValueError(f"an array has the shape {array.shape}, not {like.shape}")
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError("it has values that are not finite float64 numbers")
 
 
 #: Parameters that do not affect the result of a fit.
-_WITHOUT_EFFECT = (
-    *("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start", "device"),
-    *("own_fits", "batch_size"),
-)
+_WITHOUT_EFFECT = (*NOT_STORED, "checkpoint_every", "verbose", "warm_start")
 
 
 def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:

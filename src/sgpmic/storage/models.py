@@ -207,7 +207,7 @@ def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str)
 #: Settings classes by name, and parameters that are not stored: callbacks are code; a checkpoint
 #: and a device belong to one machine; own_fits and batch_size of earlier versions have no effect.
 _SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
-_NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
+NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 
 
 def encode_parameters(
@@ -220,7 +220,7 @@ def encode_parameters(
     encoded: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, value in parameters.items():
-        if name in _NOT_STORED or isinstance(value, np.random.RandomState):
+        if name in NOT_STORED or isinstance(value, np.random.RandomState):
             continue
         if isinstance(value, Settings):
             values, own = encode_parameters(value.get_params(), f"{place}.{name}")
@@ -243,7 +243,7 @@ def decode_parameters(encoded: Mapping[str, Any], arrays: Arrays) -> dict[str, A
         if not isinstance(value, dict):
             return value
         if "settings" in value:
-            kept = {k: v for k, v in value["values"].items() if k not in _NOT_STORED}
+            kept = {k: v for k, v in value["values"].items() if k not in NOT_STORED}
             return _SETTINGS[value["settings"]](**decode_parameters(kept, arrays))
         if "array" in value:
             return arrays[value["array"]]

@@ -99,9 +99,6 @@ def naming_column(columns: Mapping[str, Sequence[str]]) -> str | None:
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
-# ------------------------------------------------------------------------------- encodings
-
-
 class Encoded(NamedTuple):
     """The features of a column, NaN where missing, and cells that could not be encoded."""
 
@@ -439,9 +436,6 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
     return found
 
 
-# ------------------------------------------------------------------------------- storing
-
-
 def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked fields of a stored column or encoding; ValueError if damaged."""
     kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
@@ -473,9 +467,6 @@ def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]
     if len(found.features) != (0 if encoding is None else encoding.n_features):
         raise ValueError(f"column {found.name!r:.40} has {len(found.features)} feature names")
     return found, encoding
-
-
-# ------------------------------------------------------------------------------- rows
 
 
 class Levels(NamedTuple):

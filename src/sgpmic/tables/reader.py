@@ -269,9 +269,6 @@ def _find_decimal(columns: Collection[pa.Array]) -> str:
     return ""
 
 
-# ------------------------------------------------------------------------------ formats
-
-
 class _Format(NamedTuple):
     """A file format: description, file extensions, magic bytes, and function to open it."""
 
@@ -385,9 +382,6 @@ def _find_format(path: str, start: bytes) -> _Format:
         f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
         "it, or export the table again"
     )
-
-
-# ------------------------------------------------------------------------------ tables
 
 
 @dataclass(frozen=True)

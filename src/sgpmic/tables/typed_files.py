@@ -118,9 +118,6 @@ def open_ipc(path: str) -> Source:
     return _source(path, kind, every, None, batches)
 
 
-# ------------------------------------------------------------------------------ records
-
-
 def _open_frame(path: str, kind: str, frame: Any) -> Source:
     """Build a source from a table that was read into memory as a whole."""
     try:
@@ -223,9 +220,6 @@ def _sheet_size(path: str) -> tuple[int, int, int]:
             with archive.open(posixpath.join("/xl", found[0])[1:]) as file:
                 parser.ParseFile(file)
     return last_row, last_column, n_values
-
-
-# ------------------------------------------------------------------------------ NumPy
 
 
 def _open_array(path: str, array: NDArray[Any], every: Sequence[str]) -> Source:

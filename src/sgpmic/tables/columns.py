@@ -480,8 +480,8 @@ class Levels(NamedTuple):
 class Description(NamedTuple):
     """Rows in the user's original units and levels."""
 
-    names: tuple[str, ...]  # the numeric columns
-    numbers: Floats  # (n_rows, n_numbers): NaN where missing; dates in days since 1970, times in h
+    feature_names: tuple[str, ...]  # of the numeric columns
+    values: Floats  # of these: NaN where missing; dates in days since 1970, times in hours
     dates: tuple[str, ...]  # the numeric columns that are dates
     categories: tuple[Levels, ...]  # the categorical columns
 

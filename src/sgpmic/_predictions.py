@@ -18,7 +18,7 @@ from sgpmic._types import Bools, Floats, Ints
 from sgpmic.exceptions import warn_renamed
 from sgpmic.learning.gaps import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
-from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
+from sgpmic.learning.preprocessing import dense_rows, restored_rows
 from sgpmic.learning.settings import check, whole_number
 from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
 
@@ -44,7 +44,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     """
 
     _predictor: Predictor
-    _reduction: Reduction | None
+    _reduction: Floats | None
     encoder_: TableEncoder | None
     n_components_: int
     _row_words: dict[str, list[str]]

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import sgpmic
-from sgpmic._types import History, Ints
+from sgpmic._types import Floats, History, Ints
 from sgpmic.kernels import KERNELS, Kernel, like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
 from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
-from sgpmic.learning.preprocessing import Reduction, Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
@@ -109,7 +109,7 @@ class StoredModel(NamedTuple):
     predictor: Predictor
     #: The entries parameters, starts, and all of _HEADER.
     header: dict[str, Any]
-    reduction: Reduction | None  # for sparse matrices
+    reduction: Floats | None  # of a sparse matrix: Vᵀ (n_kept, n_features)
     empty_rows: Ints  # indices of rows without any value, which were left out of the fit
 
 
@@ -127,7 +127,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     parameters, parameter_arrays = encode_parameters(said["parameters"])
     arrays |= parameter_arrays
     if reduction is not None:
-        arrays["reduction"] = reduction.components
+        arrays["reduction"] = reduction
     if len(empty_rows):
         arrays["empty_rows"] = empty_rows
     starts = [dict(start) for start in said["starts"]]
@@ -169,7 +169,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         return StoredModel(
             _make_predictor(arrays, table, kernel, header["scaling"]),
             said,
-            Reduction(arrays["reduction"]) if "reduction" in arrays else None,
+            arrays.get("reduction"),
             arrays.get("empty_rows", np.zeros(0, np.int64)),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -225,7 +225,6 @@ class Starts:
         return values
 
     def _first_mappings(self, Z: Floats) -> Mappings:
-        """Return the initial mappings."""
         settings, scaler = self.problem.settings, self.problem.scaler
         factor = float(scaler.scale[0]) ** -2  # from the units of the data, for a common scale
         if not isinstance(settings.start.kernel_scale, str):

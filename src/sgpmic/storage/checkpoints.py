@@ -191,7 +191,6 @@ class Checkpoint:
         return seeds, fits
 
     def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
-        """Read this process's rows from all files that contain some of them."""
         first, end = self._group.first, self._group.first + self._group.n_own
         parts: dict[int, dict[str, np.ndarray]] = {}
         for path in folder.iterdir():

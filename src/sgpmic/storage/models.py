@@ -336,7 +336,6 @@ _HEADER: dict[str, Any] = {
 
 
 def _check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
-    """Raise a ValueError unless a header is valid."""
     check_kinds(header, _HEADER | {"starts": [dict]})
     n_features = header["attributes"]["n_features_in_"]
     P = arrays["reduction"].shape[1] if "reduction" in arrays else arrays["offset"].size

@@ -20,7 +20,6 @@ from datetime import date
 from functools import cache
 from importlib.resources import files
 
-
 #: Words for a missing value, in lower case and stripped.
 MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
 #: ... in a column whose kind is inferred.

@@ -293,7 +293,6 @@ def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
 def _declared_kinds(
     options: ColumnOptions, reader: TableReader, unused: set[str | None]
 ) -> dict[str, Any]:
-    """Return the declared kinds of columns, for an encoder."""
     kinds: dict[str, Any] = {}
     clashes = []
     for kind in ("number", "category", "ordered", "date", "log"):

@@ -337,7 +337,6 @@ def _unit(values: Floats, mixed: bool) -> float:
 
 
 def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
-    """Return the encoding of a column that is not a category."""
     present, encoding = plan.present, plan.encoding
     if isinstance(encoding, DateEncoding):
         return _encode_date(plan, mixed)
@@ -369,7 +368,6 @@ def describe_columns(plans: Sequence[Plan], encodings: Sequence[Encoding | None]
 
 
 def _summary(plan: Plan) -> str:
-    """Return the range or the levels of a column as text."""
     if plan.kind == "constant" and len(plan.levels) == 1:
         return f"always {quote(plan.levels[0])}"
     if plan.kind == "empty" or plan.cells.holds == "other":

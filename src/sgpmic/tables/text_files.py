@@ -204,8 +204,6 @@ def open_text(path: str, zipped: bool = False) -> Source:
 
 
 class _TextFile:
-    """A text file with its detected layout."""
-
     def __init__(self, path: str, zipped: bool) -> None:
         self.path = path
         self._zipped = zipped

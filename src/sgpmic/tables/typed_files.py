@@ -313,7 +313,6 @@ def _has_objects(where: str) -> TableError:
 
 
 def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise unless an array is a numeric table."""
     wrong = ""
     if dtype.kind not in "biuf":
         wrong = f"holds {dtype} values, not numbers; convert it with .astype(float)"
@@ -332,7 +331,6 @@ def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> No
 
 
 def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> list[str]:
-    """Read the column names from an archive."""
     where = f", array {key!r}"
     if header[1].kind not in "US" or header[0] != (count,):
         raise TableError(

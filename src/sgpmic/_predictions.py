@@ -357,14 +357,12 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 from sgpmic.committee.tendency import ClusterTendency
 
                 model.cluster_tendency_ = ClusterTendency(**header["support"])
-            if header["encoder"] is not None:
-                from sgpmic.tables.encoder import TableEncoder
-
-                model.encoder_ = TableEncoder.from_dict(header["encoder"])
-                if len(model.encoder_.source_) != model.n_features_in_:
-                    raise ValueError("its table encoder has another number of features")
         except (KeyError, TypeError, ValueError) as error:
             raise unreadable(path, error) from error
+        if header["encoder"] is not None:
+            from sgpmic.tables.dataset import stored_encoder
+
+            model.encoder_ = stored_encoder(path, header)
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.x_std, empty_rows)
         if header["feature_names"] is not None:
             model.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)

@@ -8,8 +8,9 @@ the file, and the rows are then read in blocks, so that they are never held as t
 from __future__ import annotations
 
 import json
+import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -217,6 +218,22 @@ def read_again(
     reader.require([*features, *texts])
     block = Block.join([*read_blocks(reader, encoder, features, texts, [], None)])
     return without_empty_rows(Table.of(block, features, id_column, label_column))
+
+
+def stored_encoder(path: str | os.PathLike[str], header: Mapping[str, Any]) -> TableEncoder | None:
+    """Return the encoder in a model file's header, None if features are the numbers in a table."""
+    if header["encoder"] is None:
+        return None
+    from sgpmic.storage.models import unreadable
+    from sgpmic.tables.encoder import TableEncoder
+
+    try:
+        encoder = TableEncoder.from_dict(header["encoder"])
+        if len(encoder.source_) != header["attributes"]["n_features_in_"]:
+            raise ValueError("its table encoder has another number of features")
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(path, error) from error
+    return encoder
 
 
 def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:

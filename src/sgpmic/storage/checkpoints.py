@@ -39,7 +39,7 @@ _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
 #: Entries of a fit's history for every iteration.
 _RECORD = ("start", "iteration", *IterationInfo._fields[:-2], "seconds")
-#: Schema of a start in the header, without the number of its arrays.
+#: Schema of a start in the header.
 _START = {
     "bound": (*NUMBER, None),
     "converged": bool,
@@ -48,7 +48,7 @@ _START = {
     "broke_off": bool,
     "ended": bool,
 }
-_HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": int}]}
+_HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START]}
 
 
 class Checkpoint:
@@ -128,10 +128,9 @@ class Checkpoint:
             nothing = {name: np.zeros(0) for name in by_row(fit.state)}
             leaves = jax.tree.leaves(with_rows(fit.state, nothing))
             arrays |= {f"{i}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
-            says = {name: getattr(fit, name) for name in _START} | {"leaves": len(leaves)}
+            described.append({name: getattr(fit, name) for name in _START})
             if not fit.history:  # the bound is still NaN, which JSON cannot hold
-                says["bound"] = None
-            described.append(says)
+                described[-1]["bound"] = None
         header = {"kind": _KIND, "belongs_to": self._belongs_to, "seeds": seeds}
         write_model(folder / _REST, header | {"outcomes": described}, arrays)
 
@@ -178,11 +177,11 @@ class Checkpoint:
             raise ValueError(f"it has {len(seeds)} seeds and {n_fits} fits of {n_starts} starts")
         if not all(0 <= seed < 2**32 for seed in seeds):
             raise ValueError("its seeds are out of range")
-        own = self._read_own_rows(folder)
+        own, structure = self._read_own_rows(folder), jax.tree.structure(template)
         fits: list[StartFit] = []
         for i, described in enumerate(header["outcomes"]):
-            leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
-            rest: State = jax.tree.unflatten(jax.tree.structure(template), leaves)
+            leaves = [arrays[f"{i}.{place}"] for place in range(structure.num_leaves)]
+            rest: State = jax.tree.unflatten(structure, leaves)
             state = with_rows(rest, {name: own[f"{i}.{name}"] for name in by_row(template)})
             _check_state(state, template)
             says = {name: described[name] for name in _START}
@@ -192,15 +191,13 @@ class Checkpoint:
 
     def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
         first, end = self._group.first, self._group.first + self._group.n_own
-        parts: dict[int, dict[str, np.ndarray]] = {}
-        for path in folder.iterdir():
-            places = re.fullmatch(r"rows-(\d+)-(\d+)\.sgpmic", path.name)
-            start, stop = map(int, places.groups()) if places else (end, end)
+        found = (re.fullmatch(r"rows-(\d+)-(\d+)\.sgpmic", path.name) for path in folder.iterdir())
+        pieces = []
+        for start, stop, name in sorted((int(f[1]), int(f[2]), f[0]) for f in found if f):
             if start < end and stop > first:
                 wanted = slice(max(first - start, 0), end - start)
-                arrays = read_model(path)[1].items()
-                parts[start] = {name: array[wanted] for name, array in arrays}
-        pieces = [parts[start] for start in sorted(parts)]
+                arrays = read_model(folder / name)[1]
+                pieces.append({key: array[wanted] for key, array in arrays.items()})
         names = pieces[0] if pieces else ()
         own = {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
         if not own or any(len(array) != end - first for array in own.values()):

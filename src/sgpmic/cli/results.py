@@ -122,7 +122,7 @@ def write_results(fit: Fit) -> None:
         own.feature_names_in_ = np.array(fit.data.names, dtype=object)
     model, data = _sample(fit)
     if job.is_first:
-        content = content_from_model(model, data.values, title="")
+        content = content_from_model(model, data.values)
         fit.explanations = explain(content)
     names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
     answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)

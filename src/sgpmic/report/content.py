@@ -20,7 +20,7 @@ from sgpmic.tables.encoder import describe
 class RunContent:
     """Content of the report on one run, with N rows, M clusters and Q latent dimensions."""
 
-    title: str
+    title: str = ""
     feature_names: tuple[str, ...]  # of the numeric columns
     values: Floats  # (N, n_features): the numeric columns, in their own units, NaN where missing
     embedding: Floats  # (N, Q)

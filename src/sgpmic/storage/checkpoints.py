@@ -177,10 +177,11 @@ class Checkpoint:
             raise ValueError(f"it has {len(seeds)} seeds and {n_fits} fits of {n_starts} starts")
         if not all(0 <= seed < 2**32 for seed in seeds):
             raise ValueError("its seeds are out of range")
-        own, structure = self._read_own_rows(folder), jax.tree.structure(template)
+        own = self._read_own_rows(folder)
+        n_leaves, structure = len(jax.tree.leaves(template)), jax.tree.structure(template)
         fits: list[StartFit] = []
         for i, described in enumerate(header["outcomes"]):
-            leaves = [arrays[f"{i}.{place}"] for place in range(structure.num_leaves)]
+            leaves = [arrays[f"{i}.{place}"] for place in range(n_leaves)]
             rest: State = jax.tree.unflatten(structure, leaves)
             state = with_rows(rest, {name: own[f"{i}.{name}"] for name in by_row(template)})
             _check_state(state, template)

@@ -77,7 +77,9 @@ def read_rows(estimator: Any, X: Any, **options: Any) -> Any:
     ``options`` are those of scikit-learn's ``validate_data``. Error messages are scikit-learn's, or
     ours where it would pass on NumPy's.
     """
-    X = _unmasked(X)
+    if isinstance(X, np.ma.MaskedArray) and X.dtype.kind not in "cmMV":
+        # scikit-learn would ignore the mask. Other types are not numeric tables in any case.
+        X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "biuf" else object), np.nan)
     _refuse_misread(X)
     # C order, because the memory order affects the rounding of sums.
     options |= {"dtype": np.float64, "order": "C", "accept_sparse": "csr"}
@@ -105,13 +107,6 @@ def refuse_huge_cells(Y: Floats, names: Sequence[str] | None) -> None:
         f"Row {row}, column {name}: {Y[row, column]:.3g} is too large to be squared in float64. "
         "Correct it; if all values are so large, multiply them by a number that brings them near 1."
     )
-
-
-def _unmasked(X: Any) -> Any:
-    """Replace masked cells by NaN; scikit-learn would ignore the mask."""
-    if not isinstance(X, np.ma.MaskedArray) or X.dtype.kind in "cmMV":
-        return X  # not a numeric table in any case
-    return np.ma.filled(X.astype(np.float64 if X.dtype.kind in "biuf" else object), np.nan)
 
 
 def _refuse_misread(X: Any) -> None:

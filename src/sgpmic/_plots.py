@@ -87,7 +87,7 @@ class PlotsMixin:
             from sgpmic.report.content import content_of_rows
             from sgpmic.report.explanations import explain
 
-            self._explained = explain(content_of_rows(self, title=""))
+            self._explained = explain(content_of_rows(self))
         return self._explained
 
     def summary(self: Any) -> None:

@@ -18,7 +18,7 @@ from sgpmic._types import Bools, Floats, Ints
 from sgpmic.exceptions import warn_renamed
 from sgpmic.learning.gaps import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
-from sgpmic.learning.preprocessing import Reduction, dense_rows, restored_rows
+from sgpmic.learning.preprocessing import dense_rows, restored_rows
 from sgpmic.learning.settings import check, whole_number
 from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
 
@@ -44,7 +44,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     """
 
     _predictor: Predictor
-    _reduction: Reduction | None
+    _reduction: Floats | None
     encoder_: TableEncoder | None
     n_components_: int
     _row_words: dict[str, list[str]]  # of all training rows
@@ -360,14 +360,12 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 from sgpmic.committee.tendency import ClusterTendency
 
                 model.cluster_tendency_ = ClusterTendency(**header["support"])
-            if header["encoder"] is not None:
-                from sgpmic.tables.encoder import TableEncoder
-
-                model.encoder_ = TableEncoder.from_dict(header["encoder"])
-                if len(model.encoder_.source_) != model.n_features_in_:
-                    raise ValueError("its table encoder has another number of features")
         except (KeyError, TypeError, ValueError) as error:
             raise unreadable(path, error) from error
+        if header["encoder"] is not None:
+            from sgpmic.tables.dataset import stored_encoder
+
+            model.encoder_ = stored_encoder(path, header)
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.x_std, empty_rows)
         if header["feature_names"] is not None:
             model.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)

@@ -23,7 +23,7 @@ from sgpmic.compile_cache import release_programs
 from sgpmic.exceptions import EmptyRowWarning, warn_renamed
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
-from sgpmic.learning.preprocessing import Reduction, dense_rows, fit_reduction, view_axes
+from sgpmic.learning.preprocessing import dense_rows, fit_reduction, view_axes
 from sgpmic.learning.settings import EM, Committee, Computation, FitSettings, Settings, Start
 from sgpmic.process_group import ProcessGroup, SharedTable
 
@@ -374,7 +374,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
     def _learn(
         self, X: Any, encoder: TableEncoder | None
-    ) -> tuple[FitSettings, Result, Reduction | None, Ints]:
+    ) -> tuple[FitSettings, Result, Floats | None, Ints]:
         """Return settings, result, reduction of a sparse matrix, and indices of empty rows."""
         settings = self.check_settings()
         release_programs()

@@ -174,11 +174,6 @@ def _with_ones(A: Array) -> Array:
     return jnp.concatenate([A, jnp.ones((A.shape[0], 1), A.dtype)], axis=1)
 
 
-def _total(t: Array | float, dK: Array) -> Array:
-    """Return Σ_ij t_j dK_ij as a product, which needs no temporary of dK's size."""
-    return jnp.sum(dK @ t) if isinstance(t, Array) else jnp.sum(dK) * t
-
-
 class DistanceSums(NamedTuple):
     """Sums of E = ∂L/∂r² and of ∂L/∂K, sufficient for the gradients of a stationary kernel."""
 
@@ -232,7 +227,9 @@ class Stationary(Kernel):
         E = self._distance_gradient(t, K, saved, dK)
         over_b = E @ _with_ones(B)
         over_a = _with_ones(A).T @ E  # (Q + 1, b): faster with long rows
-        sums = DistanceSums(over_a[-1], over_a[:-1], over_b[:, -1], over_b[:, :-1], _total(t, dK))
+        # Σ_ij ∂L/∂K_ij t_j as a product needs no temporary of the size of dK.
+        dK_t = jnp.sum(dK @ t) if isinstance(t, Array) else jnp.sum(dK) * t
+        sums = DistanceSums(over_a[-1], over_a[:-1], over_b[:, -1], over_b[:, :-1], dK_t)
         variance = self._variance_gradient(t, K, sums, dK)
         shape = self._shape_gradient(saved, self.variance * (t * dK))
         return self.gradient(A, B, sums, variance, **shape)

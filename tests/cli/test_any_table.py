@@ -193,7 +193,7 @@ def test_any_table_is_read_or_refused_in_one_sentence(columns: dict[str, list[st
         assert data.values.shape == (N, len(data.names))
         return
     described = describe(data.encoder, data.values)
-    assert described.numbers.shape == (N, len(described.names))
+    assert described.values.shape == (N, len(described.feature_names))
     for column in described.categories:
         assert column.codes.max() < len(column.levels)
     missing = {c["name"]: c["n_missing"] for c in data.columns}

@@ -292,4 +292,4 @@ def test_numbers_are_those_of_the_table_to_the_last_bit() -> None:
     found = describe_rows(model, encoded)
     days = np.array(table["day"], dtype="datetime64[D]").astype(float)
     expected = np.column_stack([table["length"], table["tiny"], days])
-    np.testing.assert_array_equal(found.numbers, expected)
+    np.testing.assert_array_equal(found.values, expected)

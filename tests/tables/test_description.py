@@ -39,9 +39,9 @@ def test_numbers_and_levels_come_back() -> None:
     table = mixed()
     encoder = TableEncoder(log=["income"]).fit(table)
     found = describe(encoder, encoder.transform(table))
-    assert found.names == ("size", "income", "when", "clock (hours)")  # 13.5 is 13:30
+    assert found.feature_names == ("size", "income", "when", "clock (hours)")  # 13.5 is 13:30
     assert found.dates == ("when",)
-    numbers = dict(zip(found.names, found.numbers.T, strict=True))
+    numbers = dict(zip(found.feature_names, found.values.T, strict=True))
     for name in ("size", "income"):
         np.testing.assert_allclose(numbers[name], table.column(name).to_numpy(), rtol=1e-12)
     days = table.column("when").cast(pa.int32()).to_numpy()

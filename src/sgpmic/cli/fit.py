@@ -214,7 +214,6 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
 
 
 def _learn(this: Fit, callbacks: list[Callable[[object], None]]) -> None:
-    """Fit with a live display, and collect the model's warnings."""
     from sgpmic._runtime import listening
     from sgpmic.exceptions import collected_warnings
     from sgpmic.process_group import SharedTable

@@ -119,20 +119,13 @@ def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
 
     Not as an estimator: importing scikit-learn takes longer than everything else in a prediction.
     """
-    from sgpmic.storage.models import load_model, unreadable
+    from sgpmic.storage.models import load_model
+    from sgpmic.tables.dataset import stored_encoder
 
-    path, encoder = folder.results.model, None
+    path = folder.results.model
     with one_sentence(path, "read"):
         model = load_model(path)
-        if model.header["encoder"] is not None:
-            from sgpmic.tables.encoder import TableEncoder
-
-            try:
-                encoder = TableEncoder.from_dict(model.header["encoder"])
-                if len(encoder.source_) != model.header["attributes"]["n_features_in_"]:
-                    raise ValueError("its table encoder has another number of features")
-            except (KeyError, TypeError, ValueError) as error:
-                raise unreadable(path, error) from error
+        encoder = stored_encoder(path, model.header)
     check_match(folder, model.header["feature_names"] or (), encoder)
     return model, encoder
 

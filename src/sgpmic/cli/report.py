@@ -68,7 +68,7 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
             "or run sgpmic fit again."
         )
     with console.status("Drawing"):
-        content = content_from_model(model, data.values, title="")
+        content = content_from_model(model, data.values)
         write_report(folder.results.report, content, data, record, empty, table=place)
 
 

@@ -122,7 +122,7 @@ def write_results(fit: Fit) -> None:
         own.feature_names_in_ = np.array(fit.data.names, dtype=object)
     model, data = _sample(fit)
     if job.is_first:
-        content = content_from_model(model, data.values, title="")
+        content = content_from_model(model, data.values)
         fit.explanations = explain(content)
     names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
     answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)
@@ -143,7 +143,6 @@ def write_results(fit: Fit) -> None:
 
 
 def _write_labels(fit: Fit, answers: dict[str, Any]) -> None:
-    """Write every process's part of ``labels.csv``, and concatenate them."""
     job, target = fit.job, fit.folder.new.labels
     parts = [target.with_name(f".labels-{number:06d}.part") for number in range(job.n_processes)]
     write_bytes(parts[job.process], table_bytes(fit.rows.columns(answers), header=job.is_first))
@@ -181,7 +180,6 @@ def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
 
 
 def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
-    """Compare the clusters with the label, either categorical or continuous."""
     from sgpmic.report.statistics import Confusion, compare_labels
 
     def plain(value: float) -> float | None:
@@ -367,7 +365,6 @@ def show_summary(fit: Fit) -> None:
 
 
 def _show_comparison(comparison: dict[str, Any]) -> None:
-    """Print the comparison of the clusters with the label, which was not used in the fit."""
     label = escape(str(comparison["label"]))
     if comparison["kind"] == "classes":
         console.print(
@@ -479,7 +476,6 @@ def table_bytes(
 
 
 def _texts(values: NDArray[Any]) -> pa.Array:
-    """Format a column as CSV cells, quoted where necessary."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

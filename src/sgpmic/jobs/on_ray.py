@@ -155,8 +155,6 @@ def _actors(
 
 
 class _Actor(workers.LocalWorkers):
-    """A Ray actor that runs a process of the job as a child."""
-
     def slot(self) -> Slot:
         import ray
 

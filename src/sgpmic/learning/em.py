@@ -96,14 +96,21 @@ class State(NamedTuple):
         return Mappings(kernels, Z, jnp.exp(log_beta))
 
 
-def state_template(settings: FitSettings, *, cells: bool) -> State:
-    """Return a state of empty arrays for its pytree structure, optionally with missing cells."""
-    it: Any = np.zeros(0)
-    kernel = settings.kernel.for_dimensions(settings.n_components)
-    kernels = stack([kernel] * settings.n_mappings)
-    parameters = Parameters(it, it, kernels, it, it if settings.options.variational else None)
-    mixture, conjugate = latent.Mixture(it, it, it), latent.Conjugate(it, it)
-    return State(parameters, it, mixture, conjugate, it, kernels, it if cells else None)
+def state_template(settings: FitSettings, n_rows: int, *, cells: bool) -> State:
+    """Return a state without rows and inducing points, for its structure and shapes."""
+    Q, M, G = settings.n_components, settings.padded_clusters(n_rows), settings.n_mappings
+    kernels = stack([settings.kernel.for_dimensions(Q)] * G)
+    zeros: Any = np.zeros
+    X, x_std = zeros((0, Q)), zeros((0, Q)) if settings.options.variational else None
+    return State(
+        Parameters(X, X, kernels, zeros(()), x_std),
+        zeros((0, M)),
+        latent.Mixture(zeros(M), zeros((M, Q)), zeros((M, Q, Q))),
+        latent.Conjugate(zeros(M), zeros((Q, Q))),
+        zeros(G),
+        kernels,
+        zeros((0, 0)) if cells else None,
+    )
 
 
 def by_row(state: State) -> dict[str, Any]:

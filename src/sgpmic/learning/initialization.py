@@ -406,12 +406,7 @@ def choose_inducing(
             points = X[random_state.choice(len(X), _SAMPLE_ROWS, replace=False)]
         chosen = distinct_rows(k_means(points, n_inducing, 1, random_state)[1])[0]
     else:
-        shuffled = X[random_state.permutation(len(X))]
-        # Most tables have few duplicates, so a short prefix usually suffices.
-        chosen = distinct_rows(shuffled[: 2 * n_inducing])[0]
-        if len(chosen) < n_inducing:
-            chosen = distinct_rows(shuffled)[0]
-        chosen = chosen[:n_inducing]
+        chosen = distinct_rows(X[random_state.permutation(len(X))])[0][:n_inducing]
     scale = _largest_deviation(X)
     while len(chosen) < n_inducing:
         rows = X[random_state.randint(len(X), size=n_inducing - len(chosen))]

@@ -269,14 +269,8 @@ def all_rows_equal(Y: Floats, group: ProcessGroup, scaler: Scaler) -> bool:
     return not group.largest(np.array(differ))
 
 
-class Reduction(NamedTuple):
-    """Truncated SVD of a sparse matrix."""
-
-    components: Floats  # (n_kept, n_features), orthonormal: Vᵀ
-
-
-def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
-    """Fit the reduction of a sparse matrix; None if it has few features."""
+def fit_reduction(X: Any, rng: np.random.RandomState) -> Floats | None:
+    """Return Vᵀ (n_kept, n_features) of a sparse matrix; None if it has few features."""
     if X.shape[1] <= N_KEPT:
         return None
     from sklearn.utils.extmath import randomized_svd  # slow import (over a second), for fits only
@@ -284,10 +278,10 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Reduction | None:
     # Not scikit-learn's TruncatedSVD, whose signs, and so the results, would differ.
     n_kept = min(N_KEPT, X.shape[0])
     _, _, components = randomized_svd(_without_gaps(X), n_kept, n_iter=7, random_state=rng)
-    return Reduction(np.ascontiguousarray(components))
+    return np.ascontiguousarray(components)
 
 
-def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
+def dense_rows(X: Any, reduction: Floats | None) -> Floats:
     """Return dense rows for the model, reduced if there is a reduction.
 
     Reduced rows are bitwise the same for sparse and dense X, so that training rows are recognized.
@@ -298,12 +292,12 @@ def dense_rows(X: Any, reduction: Reduction | None) -> Floats:
     if not rows.has_canonical_format:
         rows = rows.copy()  # do not modify the input
         rows.sum_duplicates()
-    return np.ascontiguousarray(rows @ reduction.components.T)
+    return np.ascontiguousarray(rows @ reduction.T)
 
 
-def restored_rows(Y: Floats, reduction: Reduction | None) -> Floats:
+def restored_rows(Y: Floats, reduction: Floats | None) -> Floats:
     """Undo :func:`dense_rows`, apart from sparsity."""
-    return Y if reduction is None else Y @ reduction.components
+    return Y if reduction is None else Y @ reduction
 
 
 def _without_gaps(X: Any) -> csr_array:

@@ -147,7 +147,6 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
 
 
 def _measure(state: State, found: Evaluation) -> _Measured:
-    """Return the inner products that an evaluation is judged by."""
     square = base.squared_norm(found.gradient)
     slope = base.vdot(found.gradient, state.direction)
     overlap = base.vdot(found.gradient, state.result.gradient)

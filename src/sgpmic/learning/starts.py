@@ -218,7 +218,7 @@ class Starts:
         if self.checkpoint is None:
             return
         settings, group, rows, *_, order = self.problem
-        template = em.state_template(settings, cells=rows.missing is not None)
+        template = em.state_template(settings, group.n_rows, cells=rows.missing is not None)
         kept = self.checkpoint.load(template, len(self.planned))
         if kept is None:
             return

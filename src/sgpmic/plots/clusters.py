@@ -154,7 +154,7 @@ class ProfilesDisplay(Display):
         ax: Axes | None = None,
     ) -> Self:
         """Draw the profiles of a fitted model's clusters (:meth:`sgpmic.SGPMIC.plot_profiles`)."""
-        subjects, compared = compare_columns(content_of_rows(estimator, X, title=""))
+        subjects, compared = compare_columns(content_of_rows(estimator, X))
         said = [one.kind != "gap" and (one.level > 0 or len(one.levels) != 2) for one in subjects]
         names = [one.name for one, shown in zip(subjects, said, strict=True) if shown]
         return cls(compared.effects[:, said], names).plot(n_features=n_features, ax=ax)

@@ -254,7 +254,6 @@ class EmbeddingDisplay(Display):
         return self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
 
     def _draw_grey(self, mine: Any, name: str, marker: str) -> None:
-        """Draw missing values or rare levels as gray markers."""
         if mine.any():
             name = f"{name} ({plural(mine.sum(), 'row')})"
             color = GREY_ON_DARK if is_dark(self.ax_) else GREY

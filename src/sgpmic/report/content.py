@@ -21,7 +21,7 @@ from sgpmic.tables.encoder import describe
 class RunContent:
     """Content of the report on one run, with N rows, M clusters and Q latent dimensions."""
 
-    title: str
+    title: str = ""
     feature_names: tuple[str, ...]  # of the numeric columns
     values: Floats  # (N, n_features): the numeric columns, in their own units, NaN where missing
     embedding: Floats  # (N, Q)
@@ -90,19 +90,14 @@ def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
     ``more`` are other fields of :class:`RunContent`: title, ids, given_labels, warnings, …
     """
     values = np.asarray(values, dtype=np.float64)
-    described, parameters = describe_rows(model, values), model.get_params(deep=False)
-    axes = view_axes(model.embedding_)
-    found: dict[str, Any] = {
-        "feature_names": described.names,
-        "values": described.numbers,
+    axes, parameters = view_axes(model.embedding_), model.get_params(deep=False)
+    found: dict[str, Any] = describe_rows(model, values)._asdict() | {
         "embedding": more.pop("embedding", model.embedding_) @ axes,
         "memberships": model.memberships_,
         "means": model.means_ @ axes,
         "covariances": axes.T @ model.covariances_ @ axes,
         "weights": model.weights_,
         "principal": principal_components(values, model.scaler_),
-        "categories": described.categories,
-        "dates": described.dates,
         "history": model.history_,
         "starts": [{k: v for k, v in s.items() if k != "labels"} for s in model.starts_],
         "choice": explain_choice(model.starts_, model.start.selection),
@@ -144,7 +139,7 @@ def describe_rows(model: Any, values: Floats) -> Description:
     """Return a model's input rows in the original units and levels of the table."""
     if model.encoder_ is not None:
         described = describe(model.encoder_, values)
-        return described._replace(numbers=_as_written(described.numbers))
+        return described._replace(values=_as_written(described.values))
     n = values.shape[1]
     names = getattr(model, "feature_names_in_", ())
     if len(names) != n:

@@ -226,7 +226,7 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
         their ``precision`` (share of the matching rows that are in the cluster) and ``coverage``
         (share of the cluster's rows that match).
     """
-    return [found.as_dict() for found in explain(content_of_rows(model, X, title=""))]
+    return [found.as_dict() for found in explain(content_of_rows(model, X))]
 
 
 def explain(content: RunContent) -> list[Explanation]:

@@ -108,7 +108,6 @@ def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]
 
 
 def _marginals(content: RunContent, axes: Sequence[int]) -> list[tuple[Floats, Floats]]:
-    """Return the mean and covariance of every component in the given latent dimensions."""
     q = list(axes)
     return [*zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)]
 

@@ -28,20 +28,18 @@ import numpy as np
 
 import sgpmic
 from sgpmic.kernels import Kernel
-from sgpmic.learning.em import StartFit, State, by_row, with_rows
+from sgpmic.learning.em import IterationInfo, StartFit, State, by_row, with_rows
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
+from sgpmic.storage.models import NOT_STORED
 
 _Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and fits of those begun
 _KIND = "shared checkpoint"
 _REST = "rest.sgpmic"
 #: Entries of a fit's history for every iteration.
-_RECORD = (
-    *("start", "iteration", "bound_after_e", "bound", "log_prior", "e_steps", "m_steps"),
-    *("evaluations", "largest_change", "jitter", "seconds"),
-)
-#: Schema of a start in the header, without the number of its arrays.
+_RECORD = ("start", "iteration", *IterationInfo._fields[:-2], "seconds")
+#: Schema of a start in the header.
 _START = {
     "bound": (*NUMBER, None),
     "converged": bool,
@@ -50,7 +48,7 @@ _START = {
     "broke_off": bool,
     "ended": bool,
 }
-_HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START | {"leaves": int}]}
+_HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START]}
 
 
 class Checkpoint:
@@ -130,10 +128,9 @@ class Checkpoint:
             nothing = {name: np.zeros(0) for name in by_row(fit.state)}
             leaves = jax.tree.leaves(with_rows(fit.state, nothing))
             arrays |= {f"{i}.{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
-            says = {name: getattr(fit, name) for name in _START} | {"leaves": len(leaves)}
+            described.append({name: getattr(fit, name) for name in _START})
             if not fit.history:  # the bound is still NaN, which JSON cannot hold
-                says["bound"] = None
-            described.append(says)
+                described[-1]["bound"] = None
         header = {"kind": _KIND, "belongs_to": self._belongs_to, "seeds": seeds}
         write_model(folder / _REST, header | {"outcomes": described}, arrays)
 
@@ -181,10 +178,11 @@ class Checkpoint:
         if not all(0 <= seed < 2**32 for seed in seeds):
             raise ValueError("its seeds are out of range")
         own = self._read_own_rows(folder)
+        n_leaves, structure = len(jax.tree.leaves(template)), jax.tree.structure(template)
         fits: list[StartFit] = []
         for i, described in enumerate(header["outcomes"]):
-            leaves = [arrays[f"{i}.{place}"] for place in range(described["leaves"])]
-            rest: State = jax.tree.unflatten(jax.tree.structure(template), leaves)
+            leaves = [arrays[f"{i}.{place}"] for place in range(n_leaves)]
+            rest: State = jax.tree.unflatten(structure, leaves)
             state = with_rows(rest, {name: own[f"{i}.{name}"] for name in by_row(template)})
             _check_state(state, template)
             says = {name: described[name] for name in _START}
@@ -193,17 +191,14 @@ class Checkpoint:
         return seeds, fits
 
     def _read_own_rows(self, folder: Path) -> dict[str, np.ndarray]:
-        """Read this process's rows from all files that contain some of them."""
         first, end = self._group.first, self._group.first + self._group.n_own
-        parts: dict[int, dict[str, np.ndarray]] = {}
-        for path in folder.iterdir():
-            places = re.fullmatch(r"rows-(\d+)-(\d+)\.sgpmic", path.name)
-            start, stop = map(int, places.groups()) if places else (end, end)
+        found = (re.fullmatch(r"rows-(\d+)-(\d+)\.sgpmic", path.name) for path in folder.iterdir())
+        pieces = []
+        for start, stop, name in sorted((int(f[1]), int(f[2]), f[0]) for f in found if f):
             if start < end and stop > first:
                 wanted = slice(max(first - start, 0), end - start)
-                arrays = read_model(path)[1].items()
-                parts[start] = {name: array[wanted] for name, array in arrays}
-        pieces = [parts[start] for start in sorted(parts)]
+                arrays = read_model(folder / name)[1]
+                pieces.append({key: array[wanted] for key, array in arrays.items()})
         names = pieces[0] if pieces else ()
         own = {name: np.concatenate([piece[name] for piece in pieces]) for name in names}
         if not own or any(len(array) != end - first for array in own.values()):
@@ -212,37 +207,17 @@ class Checkpoint:
 
 
 def _check_state(state: State, template: State) -> None:
-    """Raise a ValueError unless a state's arrays are consistent and kernels match the template."""
-    parameters, mixture, conjugate = state.parameters, state.mixture, state.conjugate
-    Q, M = parameters.X.shape[1], state.S.shape[1]
-    shapes = [
-        (parameters.Z, (len(parameters.Z), Q)),
-        (parameters.log_beta, ()),
-        (mixture.weights, (M,)),
-        (mixture.means, (M, Q)),
-        (mixture.covariances, (M, Q, Q)),
-        (conjugate.pseudo_counts, (M,)),
-        (conjugate.scale, (Q, Q)),
-        (state.jitter, jax.tree.leaves(template.present)[0].shape[:1]),
-    ]
-    if parameters.log_x_std is not None:
-        shapes.append((parameters.log_x_std, parameters.X.shape))
-    kernels = jax.tree.leaves((parameters.log_kernels, state.present))
-    patterns = jax.tree.leaves((template.parameters.log_kernels, template.present))
-    shapes += [(array, like.shape) for array, like in zip(kernels, patterns, strict=True)]
-    for array, shape in shapes:
-        if array.shape != shape:
-            raise ValueError(f"an array has the shape {array.shape}, not {shape}")
-    for array in jax.tree.leaves(state):
+    """Raise a ValueError unless a state's arrays match a template, whose sizes 0 match any."""
+    for array, like in zip(jax.tree.leaves(state), jax.tree.leaves(template), strict=True):
+        shape = tuple(size or found for size, found in zip(like.shape, array.shape, strict=False))
+        if array.ndim != like.ndim or array.shape != shape:
+            raise ValueError(f"an array has the shape {array.shape}, not {like.shape}")
         if array.dtype != np.float64 or not np.isfinite(array).all():
             raise ValueError("it has values that are not finite float64 numbers")
 
 
 #: Parameters that do not affect the result of a fit.
-_WITHOUT_EFFECT = (
-    *("checkpoint", "checkpoint_every", "verbose", "callbacks", "warm_start", "device"),
-    *("own_fits", "batch_size"),
-)
+_WITHOUT_EFFECT = (*NOT_STORED, "checkpoint_every", "verbose", "warm_start")
 
 
 def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import sgpmic
-from sgpmic._types import History, Ints
+from sgpmic._types import Floats, History, Ints
 from sgpmic.kernels import KERNELS, Kernel, like
 from sgpmic.learning.prediction.cluster_normals import ClusterNormals
 from sgpmic.learning.prediction.predictor import Predictor, Reference, _Densities
-from sgpmic.learning.preprocessing import Reduction, Scaler
+from sgpmic.learning.preprocessing import Scaler
 from sgpmic.learning.settings import EM, Committee, Computation, Settings, Start
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
@@ -109,7 +109,7 @@ class StoredModel(NamedTuple):
     predictor: Predictor
     #: The entries parameters, starts, and all of _HEADER.
     header: dict[str, Any]
-    reduction: Reduction | None  # for sparse matrices
+    reduction: Floats | None  # of a sparse matrix: Vᵀ (n_kept, n_features)
     empty_rows: Ints  # indices of rows without any value, which were left out of the fit
 
 
@@ -127,7 +127,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     parameters, parameter_arrays = encode_parameters(said["parameters"])
     arrays |= parameter_arrays
     if reduction is not None:
-        arrays["reduction"] = reduction.components
+        arrays["reduction"] = reduction
     if len(empty_rows):
         arrays["empty_rows"] = empty_rows
     starts = [dict(start) for start in said["starts"]]
@@ -169,7 +169,7 @@ def load_model(path: str | os.PathLike[str]) -> StoredModel:
         return StoredModel(
             _make_predictor(arrays, table, kernel, header["scaling"]),
             said,
-            Reduction(arrays["reduction"]) if "reduction" in arrays else None,
+            arrays.get("reduction"),
             arrays.get("empty_rows", np.zeros(0, np.int64)),
         )
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -207,7 +207,7 @@ def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str)
 #: Settings classes by name, and parameters that are not stored: callbacks are code; a checkpoint
 #: and a device belong to one machine; own_fits and batch_size of earlier versions have no effect.
 _SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
-_NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
+NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 
 
 def encode_parameters(
@@ -220,7 +220,7 @@ def encode_parameters(
     encoded: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, value in parameters.items():
-        if name in _NOT_STORED or isinstance(value, np.random.RandomState):
+        if name in NOT_STORED or isinstance(value, np.random.RandomState):
             continue
         if isinstance(value, Settings):
             values, own = encode_parameters(value.get_params(), f"{place}.{name}")
@@ -243,7 +243,7 @@ def decode_parameters(encoded: Mapping[str, Any], arrays: Arrays) -> dict[str, A
         if not isinstance(value, dict):
             return value
         if "settings" in value:
-            kept = {k: v for k, v in value["values"].items() if k not in _NOT_STORED}
+            kept = {k: v for k, v in value["values"].items() if k not in NOT_STORED}
             return _SETTINGS[value["settings"]](**decode_parameters(kept, arrays))
         if "array" in value:
             return arrays[value["array"]]
@@ -336,7 +336,6 @@ _HEADER: dict[str, Any] = {
 
 
 def _check_header(header: Mapping[str, Any], arrays: Arrays) -> None:
-    """Raise a ValueError unless a header is valid."""
     check_kinds(header, _HEADER | {"starts": [dict]})
     n_features = header["attributes"]["n_features_in_"]
     P = arrays["reduction"].shape[1] if "reduction" in arrays else arrays["offset"].size

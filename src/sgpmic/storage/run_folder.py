@@ -308,7 +308,6 @@ _TEMPORARY = re.compile(
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, or a folder such as a checkpoint."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -20,8 +20,6 @@ from datetime import date
 from functools import cache
 from importlib.resources import files
 
-# ------------------------------------------------------------------------------- missing cells
-
 #: Words for a missing value, in lower case and stripped.
 MISSING_WORDS = frozenset(("", "na", "n/a", "#n/a", "nan", "null"))
 #: ... in a column whose kind is inferred.
@@ -35,8 +33,6 @@ MISSING_IN_NUMBERS = MISSING | {
     *("no data", "no answer", "tbd", "k.a."),
 }
 
-
-# ------------------------------------------------------------------------------- numbers
 
 # float() alone would also accept underscores and the digits of other scripts.
 _PLAIN_NUMBER = re.compile(
@@ -109,8 +105,6 @@ def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:
     decimal = "," if fit[","] > fit["."] else "."
     return decimal, fit["."] == fit[","] and any("," in text for text in texts)
 
-
-# ------------------------------------------------------------------------------- dates and times
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _MONTHS = ("january", "february", "march", "april", "may", "june",
@@ -230,8 +224,6 @@ def _day_fraction(parts: dict[str, str]) -> float | None:
         return None
     return (hour * 3600 + minute * 60 + second) / 86_400
 
-
-# ------------------------------------------------------------------------------- levels
 
 _YES_NO = (
     *(("yes", "no"), ("y", "n"), ("true", "false"), ("t", "f"), ("1", "0"), ("on", "off")),

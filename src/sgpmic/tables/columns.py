@@ -99,9 +99,6 @@ def naming_column(columns: Mapping[str, Sequence[str]]) -> str | None:
     return min(found, key=lambda one: one[0])[1] if found else None
 
 
-# ------------------------------------------------------------------------------- encodings
-
-
 class Encoded(NamedTuple):
     """The features of a column, NaN where missing, and cells that could not be encoded."""
 
@@ -439,9 +436,6 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
     return found
 
 
-# ------------------------------------------------------------------------------- storing
-
-
 def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the checked fields of a stored column or encoding; ValueError if damaged."""
     kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
@@ -475,9 +469,6 @@ def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]
     return found, encoding
 
 
-# ------------------------------------------------------------------------------- rows
-
-
 class Levels(NamedTuple):
     """A categorical column."""
 
@@ -489,8 +480,8 @@ class Levels(NamedTuple):
 class Description(NamedTuple):
     """Rows in the user's original units and levels."""
 
-    names: tuple[str, ...]  # the numeric columns
-    numbers: Floats  # (n_rows, n_numbers): NaN where missing; dates in days since 1970, times in h
+    feature_names: tuple[str, ...]  # of the numeric columns
+    values: Floats  # of these: NaN where missing; dates in days since 1970, times in hours
     dates: tuple[str, ...]  # the numeric columns that are dates
     categories: tuple[Levels, ...]  # the categorical columns
 

@@ -32,9 +32,6 @@ _MOST_BYTES = 1 << 28
 _PER_DAY = {"day": 1, "s": 86_400, "ms": 86_400e3, "us": 86_400e6, "ns": 86_400e9}
 
 
-# ------------------------------------------------------------------------------- Arrow types
-
-
 def plain(column: pa.Array) -> pa.Array:
     """Decode dictionary, run-end encoded and extension arrays."""
     while True:
@@ -68,9 +65,6 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-# ------------------------------------------------------------------------------- to numbers
 
 
 _ONE_NAN = [None, pa.py_buffer(np.array([np.nan]))]
@@ -179,9 +173,6 @@ def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -
     return None
 
 
-# ------------------------------------------------------------------------------- to text
-
-
 def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
     """Convert a column of any type to stripped text, empty where missing."""
     if isinstance(column, pa.ChunkedArray):
@@ -207,9 +198,6 @@ def date_words(days: float) -> str:
     """Format days since 1970 as a date, with the time if it is not midnight."""
     text = str(np.datetime64(round(days * 86_400), "s"))
     return text.removesuffix("T00:00:00").replace("T", " ")
-
-
-# ------------------------------------------------------------------------------- any kind
 
 
 @dataclass(frozen=True)
@@ -312,9 +300,6 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
         return Cells("date" if is_date else "time" if pa.types.is_time(kind) else "number", days)
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
     return Cells("other" if len(column) > column.null_count else "empty", present)
-
-
-# ------------------------------------------------------------------------------- tables
 
 
 class Piece(NamedTuple):

@@ -8,8 +8,9 @@ the file, and the rows are then read in blocks, so that they are never held as t
 from __future__ import annotations
 
 import json
+import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -219,6 +220,22 @@ def read_again(
     return without_empty_rows(Table.of(block, features, id_column, label_column))
 
 
+def stored_encoder(path: str | os.PathLike[str], header: Mapping[str, Any]) -> TableEncoder | None:
+    """Return the encoder in a model file's header, None if features are the numbers in a table."""
+    if header["encoder"] is None:
+        return None
+    from sgpmic.storage.models import unreadable
+    from sgpmic.tables.encoder import TableEncoder
+
+    try:
+        encoder = TableEncoder.from_dict(header["encoder"])
+        if len(encoder.source_) != header["attributes"]["n_features_in_"]:
+            raise ValueError("its table encoder has another number of features")
+    except (KeyError, TypeError, ValueError) as error:
+        raise unreadable(path, error) from error
+    return encoder
+
+
 def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     """Read those of an encoded table's ``columns`` that are ids or text, including empty rows."""
     names = [column["name"] for column in columns if column["kind"] in ("id", "text")]
@@ -293,7 +310,6 @@ def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
 def _declared_kinds(
     options: ColumnOptions, reader: TableReader, unused: set[str | None]
 ) -> dict[str, Any]:
-    """Return the declared kinds of columns, for an encoder."""
     kinds: dict[str, Any] = {}
     clashes = []
     for kind in ("number", "category", "ordered", "date", "log"):

@@ -129,8 +129,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.min_frequency = min_frequency
         self.drop = drop
 
-    # --------------------------------------------------------------------------- fitting
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Infer the kind of every column and choose its encoding.
 
@@ -228,8 +226,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         ends = np.cumsum(sizes).tolist()
         self._places = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         return self
-
-    # --------------------------------------------------------------------------- using
 
     def transform(self, X: Any) -> Floats:
         """Encode rows as numbers.
@@ -362,8 +358,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         tags.input_tags.categorical = True
         tags.input_tags.string = True
         return tags
-
-    # --------------------------------------------------------------------------- storing
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters and fitted state as a JSON-serializable dict."""

@@ -83,9 +83,6 @@ def list_names(names: Sequence[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-# ------------------------------------------------------------------------------- files
-
-
 def check_names(path: str, names: Sequence[str], place: str = "") -> None:
     """Raise if two columns share a name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -115,9 +112,6 @@ def check_memory(where: str, n_bytes: int) -> None:
             f"{where} needs at least {n_bytes / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} "
             "GiB are free; use fewer rows or columns, or a larger machine"
         )
-
-
-# ------------------------------------------------------------------------------- bad cells
 
 
 @dataclass(eq=False)

@@ -296,9 +296,6 @@ def _are_times(cells: Cells) -> bool:
     return cells.holds == "time" or (is_text and None not in map(parse_time, _texts(cells)))
 
 
-# ------------------------------------------------------------------------------- text
-
-
 def _decide_text(plan: Plan, min_frequency: float) -> None:
     cells = plan.cells
     levels, codes = cells.read_levels()
@@ -419,9 +416,6 @@ def _is_json(text: str) -> bool:
         return text[:1] in "{[" and json.loads(text) is not None
     except (ValueError, RecursionError):
         return False
-
-
-# ------------------------------------------------------------------------------- numbers
 
 
 def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:

@@ -49,9 +49,6 @@ _FEWEST_COLUMNS, _FEWEST_ROWS, _SOME_COLUMNS = 3, 30, 100
 _SPREAD = 0.01
 
 
-# ------------------------------------------------------------------------------- copies
-
-
 def leave_out_copies(plans: Sequence[Plan]) -> None:
     """Leave out columns that are copies of an earlier one.
 
@@ -138,9 +135,6 @@ def _centered(columns: Floats) -> tuple[Bools, Floats]:
     return known, y
 
 
-# ------------------------------------------------------------------------------- no measurements
-
-
 def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
     """Leave out undeclared columns that are mostly missing or look like class labels."""
     found = [plan for plan in plans if plan.is_kept and not plan.declared]
@@ -214,9 +208,6 @@ def _squared_correlation(one: Floats, other: Floats) -> float:
     a, b = one[known] - one[known].mean(), other[known] - other[known].mean()
     size = float((a**2).sum() * (b**2).sum())
     return float((a @ b) ** 2) / size if size > 0 else 0.0
-
-
-# ------------------------------------------------------------------------------- encodings
 
 
 def choose_encodings(
@@ -346,7 +337,6 @@ def _unit(values: Floats, mixed: bool) -> float:
 
 
 def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
-    """Return the encoding of a column that is not a category."""
     present, encoding = plan.present, plan.encoding
     if isinstance(encoding, DateEncoding):
         return _encode_date(plan, mixed)
@@ -357,9 +347,6 @@ def _encode(plan: Plan, log_rule: str, mixed: bool) -> Encoding:
     plan.warn("has a long tail and zeros; its logarithm may work better" if in_doubt else "")
     unit = _unit(present if shift is None else np.log(present + shift), mixed)
     return replace(encoding, shift=shift, divisor=unit)
-
-
-# ------------------------------------------------------------------------------- words
 
 
 def describe_columns(plans: Sequence[Plan], encodings: Sequence[Encoding | None]) -> list[Column]:
@@ -381,7 +368,6 @@ def describe_columns(plans: Sequence[Plan], encodings: Sequence[Encoding | None]
 
 
 def _summary(plan: Plan) -> str:
-    """Return the range or the levels of a column as text."""
     if plan.kind == "constant" and len(plan.levels) == 1:
         return f"always {quote(plan.levels[0])}"
     if plan.kind == "empty" or plan.cells.holds == "other":

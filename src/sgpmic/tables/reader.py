@@ -147,7 +147,6 @@ class TableReader(Source):
             raise TableError(f"{self.path} has columns but no rows; add at least one row of values")
 
     def _converted(self, features: Sequence[str], texts: Sequence[str]) -> Iterator[Block]:
-        """Convert every piece to numbers and text."""
         # The first number with a fraction determines the decimal separator.
         decimal = self.decimals if len(self.decimals) == 1 else ""
         names = list(dict.fromkeys([*features, *texts]))
@@ -269,9 +268,6 @@ def _find_decimal(columns: Collection[pa.Array]) -> str:
     return ""
 
 
-# ------------------------------------------------------------------------------ formats
-
-
 class _Format(NamedTuple):
     """A file format: description, file extensions, magic bytes, and function to open it."""
 
@@ -353,7 +349,6 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _find_format(path: str, start: bytes) -> _Format:
-    """Determine the format of a file from its extension, or from its first bytes."""
     found = _TEXT
     # The header of a CSV may start with PAR1, but text has no control characters.
     if not all(byte >= 0x20 or byte in b"\t\n\r\f" for byte in start):
@@ -385,9 +380,6 @@ def _find_format(path: str, start: bytes) -> _Format:
         f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
         "it, or export the table again"
     )
-
-
-# ------------------------------------------------------------------------------ tables
 
 
 @dataclass(frozen=True)

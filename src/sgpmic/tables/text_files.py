@@ -56,9 +56,6 @@ class Chunk(NamedTuple):
     first_line: int
 
 
-# ------------------------------------------------------------------------------ quotes
-
-
 def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
     """Mask quoted fields; also return the start of an unclosed one, or -1.
 
@@ -104,9 +101,6 @@ def squeeze_white(data: bytes) -> bytes:
     while b"\t\t" in data:
         data = data.replace(b"\t\t", b"\t")
     return data.replace(b"\t\n", b"\n").replace(b"\n\t", b"\n").strip(b"\t")
-
-
-# ------------------------------------------------------------------------------ reading
 
 
 def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Iterator[Chunk]:
@@ -201,9 +195,6 @@ def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
     )
 
 
-# ------------------------------------------------------------------------------ tables
-
-
 def open_text(path: str, zipped: bool = False) -> Source:
     """Open a delimited text file, optionally compressed with gzip."""
     file = _TextFile(path, zipped)
@@ -213,8 +204,6 @@ def open_text(path: str, zipped: bool = False) -> Source:
 
 
 class _TextFile:
-    """A text file with its detected layout."""
-
     def __init__(self, path: str, zipped: bool) -> None:
         self.path = path
         self._zipped = zipped
@@ -318,9 +307,6 @@ class _TextFile:
             if masked or len(self.names) == 1:
                 yield line, masked.count(self._parsed) + 1
             line += record.count(b"\n") + 1
-
-
-# ------------------------------------------------------------------------------ layout
 
 
 class Layout(NamedTuple):

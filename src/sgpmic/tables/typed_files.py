@@ -118,9 +118,6 @@ def open_ipc(path: str) -> Source:
     return _source(path, kind, every, None, batches)
 
 
-# ------------------------------------------------------------------------------ records
-
-
 def _open_frame(path: str, kind: str, frame: Any) -> Source:
     """Build a source from a table that was read into memory as a whole."""
     try:
@@ -225,9 +222,6 @@ def _sheet_size(path: str) -> tuple[int, int, int]:
     return last_row, last_column, n_values
 
 
-# ------------------------------------------------------------------------------ NumPy
-
-
 def _open_array(path: str, array: NDArray[Any], every: Sequence[str]) -> Source:
     """Open a two-dimensional array, in memory or mapped from a file."""
     index = {name: i for i, name in enumerate(every)}
@@ -319,7 +313,6 @@ def _has_objects(where: str) -> TableError:
 
 
 def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise unless an array is a numeric table."""
     wrong = ""
     if dtype.kind not in "biuf":
         wrong = f"holds {dtype} values, not numbers; convert it with .astype(float)"
@@ -338,7 +331,6 @@ def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> No
 
 
 def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> list[str]:
-    """Read the column names from an archive."""
     where = f", array {key!r}"
     if header[1].kind not in "US" or header[0] != (count,):
         raise TableError(

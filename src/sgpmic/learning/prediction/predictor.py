@@ -409,7 +409,6 @@ class Predictor:
         return self._restored(self._mapped(X))
 
     def _mapped(self, X: Floats, fitted: projection.Fitted | None = None) -> Floats:
-        """Return the expected scaled rows at latent points."""
         mean, shares = projection.means_at(self._model, X, fitted)
         mean = mean[:, :, : len(self.scaler.offset)]
         if mean.shape[1] == 1:

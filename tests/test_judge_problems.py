@@ -50,6 +50,7 @@ def test_few_rows_for_many_clusters() -> None:
     assert sizes_of(weights, 1000).min() >= 20
 
 
+@pytest.mark.slow
 def test_features_that_are_constant_in_a_sample() -> None:
     """Of 160 features of this problem, five have their only values outside of the sample."""
     assert np.isfinite(observe_votes(1_003_465)["inputs"]).all()

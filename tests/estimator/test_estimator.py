@@ -35,7 +35,15 @@ TRUTH = np.repeat([0, 1, 2], 20)
 # A mapping for each cluster has the same derivatives, which tests/model holds for every kernel.
 @pytest.mark.parametrize(
     ("mapping", "kernel"),
-    [*(("shared", name) for name in sorted(KERNELS)), ("per_cluster", "rbf")],
+    [
+        ("shared", "rbf"),
+        ("per_cluster", "rbf"),
+        *(
+            pytest.param("shared", name, marks=pytest.mark.slow)
+            for name in sorted(KERNELS)
+            if name != "rbf"
+        ),
+    ],
 )
 def test_blobs_are_found(table: Floats, quick_fit: Fit, mapping: str, kernel: str) -> None:
     model = quick_fit(table, mapping=mapping, kernel=kernel)
@@ -159,7 +167,9 @@ def test_training_rows_are_recognized_by_models_of_earlier_files(
     np.testing.assert_array_equal(model.transform(table), model.embedding_)
 
 
-@pytest.mark.parametrize("mapping", ["shared", "per_cluster"])
+@pytest.mark.parametrize(
+    "mapping", ["shared", pytest.param("per_cluster", marks=pytest.mark.slow)]
+)
 def test_an_answer_does_not_depend_on_the_batch(
     table: Floats, quick_fit: Fit, mapping: str
 ) -> None:
@@ -303,7 +313,11 @@ def test_blocks_do_not_change_the_result(table: Floats, quick_fit: Fit, fitted: 
 
 @pytest.mark.parametrize(
     ("mapping", "kernel"),
-    [("shared", RBF(gamma=0.5, ard=True)), ("shared", Linear(ard=True)), ("per_cluster", "rbf")],
+    [
+        ("shared", RBF(gamma=0.5, ard=True)),
+        pytest.param("shared", Linear(ard=True), marks=pytest.mark.slow),
+        ("per_cluster", "rbf"),
+    ],
 )
 def test_saved_and_loaded_predicts_the_same(
     table: Floats, quick_fit: Fit, tmp_path: Path, mapping: str, kernel: Any

@@ -193,6 +193,8 @@ def test_blas_has_one_thread_in_a_fit_and_is_given_back_its_own(
 ) -> None:
     from threadpoolctl import threadpool_info
 
+    from sgpmic.learning.run import vote_on
+
     def threads() -> list[int]:
         return [pool["num_threads"] for pool in threadpool_info()]
 
@@ -200,8 +202,12 @@ def test_blas_has_one_thread_in_a_fit_and_is_given_back_its_own(
         return [p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas"]
 
     before, meanwhile = threads(), []
-    # Called while nothing is computed by JAX; without a vote there is no committee.
-    monkeypatch.setattr("sgpmic.learning.run.vote_on", lambda *_: meanwhile.append(blas_threads()))
+
+    def observed(*arguments: Any) -> Any:
+        meanwhile.append(blas_threads())
+        return vote_on(*arguments)
+
+    monkeypatch.setattr("sgpmic.learning.run.vote_on", observed)
     quick_fit(table, committee=Committee())
     assert threads() == before
     assert meanwhile

@@ -282,6 +282,7 @@ def test_an_exception_while_tracing_is_the_callers(
     assert calls == [1]
 
 
+@pytest.mark.slow
 def test_of_many_threads_one_compiles(folder: Path, power: Counted) -> None:
     results: list[list[float]] = []
     barrier = threading.Barrier(8)

@@ -49,7 +49,7 @@ def test_rows_as_far_away_as_can_be() -> None:
 @pytest.mark.parametrize(
     ("Y", "n_clusters"),
     [
-        (np.ones((2, 3)), 2),
+        pytest.param(np.ones((2, 3)), 2, marks=pytest.mark.slow),
         (np.full((30, 3), 5.0), 3),
         (np.full((30, 3), 0.1), 3),
     ],

@@ -274,6 +274,7 @@ def test_a_forged_checkpoint_is_refused(checkpoint: Path, tmp_path: Path, kind: 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_other_deviations_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     with pytest.raises(Interrupted):

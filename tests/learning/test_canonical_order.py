@@ -86,7 +86,7 @@ def test_very_large_tables_are_taken_as_they_come() -> None:
     assert canonical_order(Y, ProcessGroup(len(Y))) is AS_GIVEN
 
 
-@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("gaps", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_checkpoint_keeps_the_users_order(gaps: bool, tmp_path: Path) -> None:
     """Any number of processes may resume from it, and several take the table as it comes."""
     Y = load_wine().data

@@ -87,6 +87,7 @@ class TestLearningFromTheSampleFirst:
         )
         assert found[0] > model.fit(np.sin(Y)).history_["bound"][0] + 100.0
 
+    @pytest.mark.slow
     def test_nothing_is_learned_where_latent_points_are_given_or_cells_are_missing(
         self, learned: list[int]
     ) -> None:

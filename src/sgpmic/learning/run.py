@@ -112,14 +112,13 @@ def run(
     vote, committee, view = None, settings.committee, View(imputed, scaler)
     if committee is not None:
         view = committee_view(Y, imputed, scaler, group)
-    structure = examine(
+    _, clusters, dimensions = structure = examine(
         view,
         group,
         tendency=committee is not None and settings.n_clusters != 1,
         clusters=settings.n_clusters == "auto",
         dimensions=settings.n_components == "auto",
     )
-    clusters, dimensions = structure.clusters, structure.dimensions
     n_clusters = settings.n_clusters if clusters is None else clusters.chosen
     n_components = settings.n_components if dimensions is None else dimensions.chosen
     n_components = count_components(n_components, scaler, imputed, group)

@@ -367,6 +367,17 @@ class TestPlainWords:
         assert "10 others" in page.text
         assert len(page.payload["given"]["names"]) == 30
 
+    def test_rows_without_a_label_are_not_compared(self):
+        content = make_content()
+        labels = [("red", "green", "blue")[m] for m in content.labels]
+        labels[::10] = [""] * len(labels[::10])
+        page = Page(render_report(replace(content, given_labels=labels)))
+        assert "Adjusted Rand index 1 " in page.text.replace("1.000", "1")
+        assert f"{labels.count('')} rows without a label are left out. The labels" in page.text
+        assert page.payload["given"]["names"][-1] == "(missing)"
+        page = Page(render_report(replace(content, given_labels=[""] * len(labels))))
+        assert "Adjusted Rand" not in page.text
+
     @pytest.mark.parametrize(("n", "p", "M", "Q"), [(1, 1, 1, 1), (2, 1, 5, 1), (40, 2, 30, 5)])
     def test_odd_shapes(self, n, p, M, Q):
         Page(render_report(make_content(n=n, p=p, M=M, Q=Q)))

@@ -186,9 +186,9 @@ def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any
         return float(value) if np.isfinite(value) else None  # JSON has no NaN
 
     found = compare_labels(labels, data.labels, n_clusters)
-    if found is None:
+    if found is None or data.labels is None:
         return None
-    label = {"label": data.label_name}
+    label = {"label": data.label_name, "rows_without_label": data.labels.count("")}
     if isinstance(found, Confusion):
         agreement = {"adjusted_rand_index": found.ari, "purity": found.purity}
         return label | {"kind": "classes"} | agreement
@@ -365,17 +365,19 @@ def show_summary(fit: Fit) -> None:
 
 
 def _show_comparison(comparison: dict[str, Any]) -> None:
-    label = escape(str(comparison["label"]))
+    from sgpmic.report.words import unlabeled
+
+    label, left_out = escape(str(comparison["label"])), unlabeled(comparison["rows_without_label"])
     if comparison["kind"] == "classes":
         console.print(
             f"Agreement with {label}, which was not used: adjusted Rand index "
-            f"{comparison['adjusted_rand_index']:.2f}"
+            f"{comparison['adjusted_rand_index']:.2f}. {left_out}".removesuffix(". ")
         )
         return
     eta = comparison["eta_squared"]
     console.print(
         f"{label} is continuous, so it is not compared as classes; the clusters explain "
-        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
+        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²). {left_out}".strip()
     )
     names = ("cluster", f"mean {label}", "standard deviation")
     screen = ScreenTable(*(Column(name, justify="right") for name in names))

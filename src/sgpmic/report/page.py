@@ -151,7 +151,7 @@ def _environment() -> Environment:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    plain = ("shorten", "percent", "plural", "day", "listing", "duration", "together")
+    plain = ("shorten", "percent", "plural", "day", "listing", "duration", "together", "unlabeled")
     environment.filters |= {name: getattr(words, name) for name in plain}
     environment.filters |= {
         "number": words.any_number,

@@ -100,6 +100,12 @@ def plural(count: int, word: str) -> str:
     return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
+def unlabeled(count: int) -> str:
+    """Return a sentence about rows without a label, which are not compared; '' if none."""
+    verb = "is" if count == 1 else "are"
+    return f"{plural(count, 'row')} without a label {verb} left out." if count else ""
+
+
 def listing(words: Sequence[str]) -> str:
     """Join words into a phrase: a, b and c."""
     return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)

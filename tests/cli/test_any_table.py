@@ -141,6 +141,7 @@ def test_a_continuous_label_is_summarized(run: Path) -> None:
 def test_rows_without_a_label_are_left_out_of_the_comparison(tmp_path: Path) -> None:
     mixed_frame().to_csv(tmp_path / "t.csv", index=False)
     done = fit(tmp_path / "t.csv", tmp_path / "run", "--label", "color")
+    assert "1 (4.2 %)" in done.output  # the missing height, as in the report
     assert "1 row without a label is left out." in " ".join(done.output.split())
     found = json.loads((tmp_path / "run" / "run.json").read_text())["result"]["comparison"]
     labels, known = pd.read_csv(tmp_path / "run" / "labels.csv")["cluster"], mixed_frame()["color"]

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from tests.report.hostile import HOSTILE
 from tests.report.test_content import make_content
 
+from sgpmic._words import percent
 from sgpmic.report import render_report
 from sgpmic.report.content import RunContent
 from sgpmic.report.page import _environment, bound_chart, certainty_chart, nice_ticks
 from sgpmic.report.picture import pack_memberships, pack_values
-from sgpmic.report.words import exact_percent, number, percent, shorten
+from sgpmic.report.words import exact_percent, number, shorten
 
 VOID = {"meta", "input", "col", "br", "img", "link"}
 SVG_EMPTY = {"path", "line", "circle", "rect", "polyline"}
@@ -389,6 +390,9 @@ class TestPlainWords:
             "> 99.9 %",
             "0.0 %",
             "< 0.1 %",
+        ]
+        assert [percent(v, 0) for v in (0.0, 0.004, 0.005, 0.52, 0.995, 0.997, 1.0, np.nan)] == [
+            *("0 %", "< 1 %", "< 1 %", "52 %", "> 99 %", "> 99 %", "100 %", "–")
         ]
         assert exact_percent(1 - 3e-5) == "99.997 %"
         assert exact_percent(3e-5) == "0.003 %"

@@ -23,6 +23,7 @@ from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic._words import percent
 from sgpmic.cli.options import console, note
 from sgpmic.cli.processes import CommandJob
 from sgpmic.storage.model_file import replacing, write_bytes
@@ -330,7 +331,7 @@ def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
     screen = ScreenTable(*headers, title="Columns", title_justify="left")
     for column in data.columns[:most]:
         n_missing = column["n_missing"] or 0
-        share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
+        share = f"{n_missing} ({percent(n_missing / max(column['n_rows'], 1))})"
         name, kind, summary = column["name"], kind_words(column["kind"]), column["summary"]
         cells = (_short(name), kind, _short(summary), share if n_missing else "", column["becomes"])
         screen.add_row(*map(escape, cells))

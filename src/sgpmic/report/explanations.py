@@ -283,12 +283,15 @@ def _unique_names(
 
 
 def _trait(difference: Difference) -> str:
-    """Describe a difference in a few words: low income, mostly color: red."""
+    """Describe a difference in a few words: low income, mostly color: red, color not red."""
     subject, more, share = difference.subject, difference.effect > 0, difference.inside
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
+    if subject.kind == "level" and not more and not share:
+        level = shorten(subject.levels[subject.level], _LONGEST // 2)
+        return f"{shorten(subject.column, _LONGEST - len(level))} not {level}"
     words = {
-        "level": ("less" if share else "no", "mostly" if share >= 0.5 else "more"),
+        "level": ("less", "mostly" if share >= 0.5 else "more"),
         "date": ("early", "late"),
         "number": ("low", "high"),
     }

@@ -16,6 +16,7 @@ LAYERS = {
     "base": (
         "sgpmic",
         "sgpmic._types",
+        "sgpmic._words",
         "sgpmic._runtime",
         "sgpmic.compile_cache",
         "sgpmic.exceptions",

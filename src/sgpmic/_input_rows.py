@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import validate_data
 
 from sgpmic._types import Floats
+from sgpmic._words import plural
 from sgpmic.exceptions import ColumnsWarning
 from sgpmic.learning.preprocessing import LARGEST_DATA
 from sgpmic.tables.errors import shortened
@@ -44,15 +45,16 @@ def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], 
     if not _has_other_columns(X):
         return None, X, []
     from sgpmic import TableEncoder
+    from sgpmic.tables.columns import kind_words
 
     encoder = TableEncoder().fit(X)
-    used = Counter(column.kind for column in encoder.columns_ if column.features)
-    said = ", ".join(f"{count} {kind.replace('_', '/')}" for kind, count in used.items())
-    left_out = [f"{c.name} ({c.kind})" for c in encoder.columns_ if not c.features]
+    used = Counter(kind_words(column.kind) for column in encoder.columns_ if column.features)
+    said = ", ".join(plural(count, f"{kind} column") for kind, count in used.items())
+    left_out = [f"{c.name} ({kind_words(c.kind)})" for c in encoder.columns_ if not c.features]
     if left_out:
         more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
         said += f"; left out: {', '.join(left_out[:5])}{more}"
-    note = f"TableEncoder encoded the columns ({said}); see encoder_.columns_ for details."
+    note = f"TableEncoder encoded {said}; see encoder_.columns_ for details."
     return encoder, encoder.transform(X), [(ColumnsWarning, note)]
 
 
@@ -114,7 +116,7 @@ def _refuse_misread(X: Any) -> None:
     if issparse(X):
         if X.ndim != 2:
             raise ValueError(
-                f"X must be a table of rows and columns; this has {X.ndim} dimensions."
+                f"X must be a table of rows and columns; this has {plural(X.ndim, 'dimension')}."
             )
         try:  # with invalid indices, SciPy would write out of bounds
             getattr(X, "check_format", lambda full_check: None)(full_check=True)

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
 from tests.cli.helpers import here
 
 from sgpmic import SGPMIC
@@ -135,6 +136,18 @@ def test_a_continuous_label_is_summarized(run: Path) -> None:
     within = ((price - means[labels].to_numpy()) ** 2).sum()
     assert found["eta_squared"] == pytest.approx(1 - within / ((price - price.mean()) ** 2).sum())
     assert "not compared as classes" in (run / "report.html").read_text()
+
+
+def test_rows_without_a_label_are_left_out_of_the_comparison(tmp_path: Path) -> None:
+    mixed_frame().to_csv(tmp_path / "t.csv", index=False)
+    done = fit(tmp_path / "t.csv", tmp_path / "run", "--label", "color")
+    assert "1 (4.2 %)" in done.output  # the missing height, as in the report
+    assert "1 row without a label is left out." in " ".join(done.output.split())
+    found = json.loads((tmp_path / "run" / "run.json").read_text())["result"]["comparison"]
+    labels, known = pd.read_csv(tmp_path / "run" / "labels.csv")["cluster"], mixed_frame()["color"]
+    ari = adjusted_rand_score(known.dropna(), labels[known.notna()])
+    assert found["adjusted_rand_index"] == pytest.approx(ari)
+    assert found["rows_without_label"] == 1
 
 
 # ------------------------------------------------------------------------------ any table

@@ -58,8 +58,8 @@ def test_what_was_done_is_said_in_one_line(frame: pd.DataFrame) -> None:
         SGPMIC(3).set_params(**QUICK | {"max_iter": 1}).fit(frame)
     words = [str(w.message) for w in said if w.category is ColumnsWarning]
     assert words == [
-        "TableEncoder encoded the columns (4 number, 1 category, 1 date; left out: "
-        "item (text), remark (text)); see encoder_.columns_ for details."
+        "TableEncoder encoded 4 number columns, 1 category column, 1 date column; left out: "
+        "item (text), remark (text); see encoder_.columns_ for details."
     ]
     assert said[0].filename == __file__
 

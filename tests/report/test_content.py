@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import entr
@@ -220,11 +220,22 @@ class TestConfusion:
 
     @settings(max_examples=30, deadline=None)
     @given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=2)), min_size=1, max_size=30))
+    @example([(0, "a"), (0, "a"), (0, ""), (1, "b"), (1, "")])
     def test_against_scikit_learn(self, pairs):
         labels = np.array([m for m, _ in pairs])
         names = [name for _, name in pairs]
         found = compare_labels(labels, names, 4)
+        if not any(names):
+            assert found is None
+            return
+        assert [found.names[k] if k >= 0 else "" for k in found.codes] == names
+        pairs = [pair for pair in pairs if pair[1]]
+        labels, names = np.array([m for m, _ in pairs]), [name for _, name in pairs]
         assert found.table.sum() == len(pairs)
+        own = [[name for k, name in pairs if k == m] for m in range(4)]
+        assert found.purity == pytest.approx(
+            sum(max(map(mine.count, mine), default=0) for mine in own) / len(pairs)
+        )
         assert found.names == sorted(set(names), key=lambda s: (-names.count(s), s))
         assert found.ari == pytest.approx(
             adjusted_rand_score([names.index(s) for s in names], labels)

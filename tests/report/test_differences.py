@@ -223,5 +223,9 @@ class TestContinuousLabels:
         page = Page(render_report(mixed_content(given_labels=numbers, label_name="price")))
         assert "not compared as classes" in page.text
         assert "Adjusted Rand" not in page.text
+        assert "without a label" not in page.text
+        numbers[4] = ""
+        page = Page(render_report(mixed_content(given_labels=numbers, label_name="price")))
+        assert "1 row without a label is left out. It was not used" in page.text
         assert page.payload["given"] is None
         assert page.payload["features"] == ["height", "price"]

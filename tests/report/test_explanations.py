@@ -59,6 +59,16 @@ def mixed() -> RunContent:
     )
 
 
+def test_a_level_that_never_occurs_is_named_readably() -> None:
+    labels = np.arange(90) // 30
+    state = np.choose(labels, [np.arange(90) % 2, 2, 2 + np.arange(90) % 2])
+    levels = ("AK", "AL", "DC", "WY")
+    values = np.random.default_rng(0).normal(size=(90, 1))
+    content = content_of(values, ["x"], labels, categories=(Levels("state", levels, state),))
+    names = [found.name for found in explain(content)]
+    assert names == ["state not DC", "mostly state: DC", "mostly state: WY"]
+
+
 TABLES = {
     "iris": lambda: measured(load_iris(), 0.0),
     "iris with gaps": lambda: measured(load_iris(), 0.3),

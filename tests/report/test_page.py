@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from tests.report.hostile import HOSTILE
 from tests.report.test_content import make_content
 
+from sgpmic._words import percent
 from sgpmic.report import render_report
 from sgpmic.report.content import RunContent
 from sgpmic.report.page import _environment, bound_chart, certainty_chart, nice_ticks
 from sgpmic.report.picture import pack_memberships, pack_values
-from sgpmic.report.words import exact_percent, number, percent, shorten
+from sgpmic.report.words import exact_percent, number, shorten
 
 VOID = {"meta", "input", "col", "br", "img", "link"}
 SVG_EMPTY = {"path", "line", "circle", "rect", "polyline"}
@@ -367,6 +368,17 @@ class TestPlainWords:
         assert "10 others" in page.text
         assert len(page.payload["given"]["names"]) == 30
 
+    def test_rows_without_a_label_are_not_compared(self):
+        content = make_content()
+        labels = [("red", "green", "blue")[m] for m in content.labels]
+        labels[::10] = [""] * len(labels[::10])
+        page = Page(render_report(replace(content, given_labels=labels)))
+        assert "Adjusted Rand index 1 " in page.text.replace("1.000", "1")
+        assert f"{labels.count('')} rows without a label are left out. The labels" in page.text
+        assert page.payload["given"]["names"][-1] == "(missing)"
+        page = Page(render_report(replace(content, given_labels=[""] * len(labels))))
+        assert "Adjusted Rand" not in page.text
+
     @pytest.mark.parametrize(("n", "p", "M", "Q"), [(1, 1, 1, 1), (2, 1, 5, 1), (40, 2, 30, 5)])
     def test_odd_shapes(self, n, p, M, Q):
         Page(render_report(make_content(n=n, p=p, M=M, Q=Q)))
@@ -378,6 +390,9 @@ class TestPlainWords:
             "> 99.9 %",
             "0.0 %",
             "< 0.1 %",
+        ]
+        assert [percent(v, 0) for v in (0.0, 0.004, 0.005, 0.52, 0.995, 0.997, 1.0, np.nan)] == [
+            *("0 %", "< 1 %", "< 1 %", "52 %", "> 99 %", "> 99 %", "100 %", "–")
         ]
         assert exact_percent(1 - 3e-5) == "99.997 %"
         assert exact_percent(3e-5) == "0.003 %"

@@ -307,12 +307,16 @@ def test_names_of_features_are_all_different() -> None:
 
 
 @pytest.mark.parametrize(
-    "table",
-    [{"a": [1.0] * 9, "b": ["x"] * 9}, {"a": list(range(30))}, {"a": [f"n{i}" for i in range(30)]}],
+    ("table", "remedy"),
+    [
+        ({"a": [1.0] * 9, "b": ["x"] * 9}, "add columns with more than one value"),
+        ({"a": list(range(30))}, "declare what they are"),
+        ({"a": [f"n{i}" for i in range(30)], "b": [1.0] * 30}, "declare what they are, if"),
+    ],
 )
-def test_a_table_with_nothing_to_learn_from(table: dict[str, Any]) -> None:
+def test_a_table_with_nothing_to_learn_from(table: dict[str, Any], remedy: str) -> None:
     encoder = TableEncoder()
-    with pytest.raises(TableError, match=r"no column is left .*'a' \("):
+    with pytest.raises(TableError, match=rf"no column is left .*'a' \(.*; {remedy}"):
         encoder.fit(table)
     with pytest.raises(NotFittedError):
         encoder.transform(table)
@@ -323,6 +327,8 @@ def test_tables_that_are_none() -> None:
         TableEncoder().fit(csr_array(np.eye(3)))
     with pytest.raises(TableError, match="equally long"):
         TableEncoder().fit({"a": [1, 2], "b": [1, 2, 3]})
+    with pytest.raises(ValueError, match=r"got 1 dimension\."):
+        TableEncoder().fit(np.arange(3.0))
     twice = pd.DataFrame(np.eye(3), columns=["a", "b", "a"])
     with pytest.raises(TableError, match="several columns are named 'a'"):
         TableEncoder().fit(twice)

@@ -25,7 +25,7 @@ from sgpmic.tables.conversions import cells_of
 from sgpmic.tables.errors import TableError
 from sgpmic.tables.kinds import Plan, decide
 
-FILLER = np.random.default_rng(1).normal(size=200)
+FILLER = np.random.default_rng(1).normal(size=1000)
 
 
 def decision_of(cells: list[Any], name: str = "x") -> Plan:
@@ -89,6 +89,13 @@ def test_a_comma_that_may_be_either_is_said() -> None:
     assert find_decimal(["1,234", "5,678"]) == (".", True)
     assert find_decimal(["1,234", "5,67"]) == (",", False)
     assert "thousands" in (column_of(["1,234", "5,678", "7,000"]).warning or "")
+
+
+def test_a_few_are_not_none_of_them() -> None:
+    few = ["yes"] * 3 + ["no"] * 997
+    assert column_of(few, kinds={"x": "yes_no"}).summary == "yes < 1 %"
+    assert column_of(few, kinds={"x": "category"}).summary == "2 levels: no > 99 %, yes < 1 %"
+    assert column_of(["yes", "no"]).summary == "yes 50 %"
 
 
 # ------------------------------------------------------------------------------- dates

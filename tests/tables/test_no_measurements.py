@@ -104,6 +104,32 @@ def test_times_of_the_day_as_numbers(written: Callable[[int], str | int]) -> Non
     assert columns_of({"air_time": lengths, **NUMBERS})["air_time"].kind == "whole"
 
 
+@pytest.mark.parametrize("name", ["date", "Date", "birthDate", "Datum", "sale_day"])
+@pytest.mark.parametrize("written", [str, int])
+def test_dates_as_numbers(name: str, written: Callable[[int], str | int]) -> None:
+    days = np.datetime64("1974-12-20") + np.arange(N)
+    cells = [written(int(str(day).replace("-", ""))) for day in days]
+    encoder = TableEncoder().fit({name: cells, **NUMBERS})
+    found = encoder.columns_[0]
+    assert (found.kind, found.summary[:10]) == ("date", "1974-12-20")
+    assert "read as dates (19750102 is 1975-01-02)" in (found.warning or "")
+    gaps = {name: [None, *cells[1:]], **NUMBERS}
+    decoded = encoder.inverse_transform(encoder.transform(gaps))[name].astype("datetime64[D]")
+    np.testing.assert_array_equal(decoded[1:], days[1:])
+    assert np.isnat(decoded[0])
+    assert columns_of({name: cells, **NUMBERS}, **{name: "number"})[name].kind == "number"
+
+
+@pytest.mark.parametrize("odd", [19750230, 17991231, 22010101, 99999999, 1975])
+def test_other_numbers_are_no_dates(odd: int) -> None:
+    cells = [19750100 + i % 28 + 1 for i in range(N)]
+    columns = {"amount": cells, "date": [*cells[1:], odd], "day": np.arange(N) % 31, **NUMBERS}
+    found = columns_of(columns)
+    assert {found[name].kind for name in ("amount", "date", "day")} == {"whole"}
+    commas = [f"{cell:,}".replace(",", ".") for cell in cells]
+    assert columns_of({"date": commas, **NUMBERS})["date"].kind == "whole"
+
+
 def test_a_column_that_is_mostly_missing_is_left_out() -> None:
     cells = np.where(np.arange(N) % 10 == 0, RNG.normal(size=N), np.nan)
     words = np.where(np.arange(N) % 10 == 0, "R", None)
@@ -112,7 +138,7 @@ def test_a_column_that_is_mostly_missing_is_left_out() -> None:
     assert found["rare"].becomes == "left out: 90 % of its cells are missing"
     assert not found["mpaa"].features
     few = {"few": [1.0, 2.5, *[None] * 998], "full": RNG.normal(size=1000)}
-    assert columns_of(few)["few"].becomes == "left out: 99 % of its cells are missing"
+    assert columns_of(few)["few"].becomes == "left out: > 99 % of its cells are missing"
     assert columns_of({"rare": cells, **NUMBERS}, rare="number")["rare"].features
     half = np.where(np.arange(N) % 2 == 0, cells, 1.0 + np.arange(N))
     assert columns_of({"half": half, **NUMBERS})["half"].features

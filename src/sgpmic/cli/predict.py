@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 from typer import Argument, Option
 
+from sgpmic._words import plural
 from sgpmic.cli import options as opt
 from sgpmic.cli.options import console, fail, note, one_sentence
 from sgpmic.cli.results import Rows, model_columns, table_bytes
@@ -167,7 +168,7 @@ def _write_answers(
     bar = progress.Progress(
         progress.TextColumn("predicting"),
         progress.BarColumn(bar_width=24),
-        progress.TextColumn("{task.completed} rows"),
+        progress.TextColumn("{task.description}"),
         progress.TimeElapsedColumn(),
         _TimeLeft(),
         console=console,
@@ -179,7 +180,7 @@ def _write_answers(
     notes: set[str] = set()
     total = flagged = n_empty = 0
     with replacing(target) as file, bar:
-        task = bar.add_task("", total=reader.n_rows)
+        task = bar.add_task("0 rows", total=reader.n_rows)
         for block in blocks:
             with collected_warnings() as said:
                 # In C order, because summation order affects rounding.
@@ -194,5 +195,5 @@ def _write_answers(
             total += len(block)
             flagged += int(found.unusual.sum())
             n_empty += int(empty.sum())
-            bar.update(task, completed=total)
+            bar.update(task, completed=total, description=plural(total, "row"))
     return total, flagged, n_empty, notes | set(strange)

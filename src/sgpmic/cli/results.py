@@ -23,6 +23,7 @@ from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic._words import percent
 from sgpmic.cli.options import console, note
 from sgpmic.cli.processes import CommandJob
 from sgpmic.storage.model_file import replacing, write_bytes
@@ -186,9 +187,9 @@ def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any
         return float(value) if np.isfinite(value) else None  # JSON has no NaN
 
     found = compare_labels(labels, data.labels, n_clusters)
-    if found is None:
+    if found is None or data.labels is None:
         return None
-    label = {"label": data.label_name}
+    label = {"label": data.label_name, "rows_without_label": data.labels.count("")}
     if isinstance(found, Confusion):
         agreement = {"adjusted_rand_index": found.ari, "purity": found.purity}
         return label | {"kind": "classes"} | agreement
@@ -330,7 +331,7 @@ def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
     screen = ScreenTable(*headers, title="Columns", title_justify="left")
     for column in data.columns[:most]:
         n_missing = column["n_missing"] or 0
-        share = f"{n_missing} ({100 * n_missing / max(column['n_rows'], 1):.0f} %)"
+        share = f"{n_missing} ({percent(n_missing / max(column['n_rows'], 1))})"
         name, kind, summary = column["name"], kind_words(column["kind"]), column["summary"]
         cells = (_short(name), kind, _short(summary), share if n_missing else "", column["becomes"])
         screen.add_row(*map(escape, cells))
@@ -365,17 +366,19 @@ def show_summary(fit: Fit) -> None:
 
 
 def _show_comparison(comparison: dict[str, Any]) -> None:
-    label = escape(str(comparison["label"]))
+    from sgpmic.report.words import unlabeled
+
+    label, left_out = escape(str(comparison["label"])), unlabeled(comparison["rows_without_label"])
     if comparison["kind"] == "classes":
         console.print(
             f"Agreement with {label}, which was not used: adjusted Rand index "
-            f"{comparison['adjusted_rand_index']:.2f}"
+            f"{comparison['adjusted_rand_index']:.2f}. {left_out}".removesuffix(". ")
         )
         return
     eta = comparison["eta_squared"]
     console.print(
         f"{label} is continuous, so it is not compared as classes; the clusters explain "
-        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
+        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²). {left_out}".strip()
     )
     names = ("cluster", f"mean {label}", "standard deviation")
     screen = ScreenTable(*(Column(name, justify="right") for name in names))

@@ -11,13 +11,14 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
+from sgpmic._words import plural
 from sgpmic.colors import N_COLORS, distinct_colors, style_of
 from sgpmic.plots import base
 from sgpmic.plots.base import Display, add_legend, finish, ink, is_dark
 from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import compare_columns
 from sgpmic.report.statistics import cluster_profiles, strongest_first
-from sgpmic.report.words import plural, signed
+from sgpmic.report.words import signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
+from sgpmic._words import plural
 from sgpmic.colors import GREY, GREY_ON_DARK, style_of
 from sgpmic.learning.preprocessing import view_axes
 from sgpmic.plots import base
 from sgpmic.plots.base import Display, ink, is_dark, is_missing, plain
 from sgpmic.report.picture import outline
-from sgpmic.report.words import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

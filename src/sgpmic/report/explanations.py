@@ -17,12 +17,13 @@ from sklearn.metrics import roc_curve
 from sklearn.tree import DecisionTreeClassifier
 
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic._words import percent, plural
 from sgpmic.committee.voting import explain_vote
 from sgpmic.learning.starts import explain_choice
 from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
 from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
-from sgpmic.report.words import day, listing, number, percent, plural, shorten
+from sgpmic.report.words import day, listing, number, shorten
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -282,12 +283,15 @@ def _unique_names(
 
 
 def _trait(difference: Difference) -> str:
-    """Describe a difference in a few words: low income, mostly color: red."""
+    """Describe a difference in a few words: low income, mostly color: red, color not red."""
     subject, more, share = difference.subject, difference.effect > 0, difference.inside
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
+    if subject.kind == "level" and not more and not share:
+        level = shorten(subject.levels[subject.level], _LONGEST // 2)
+        return f"{shorten(subject.column, _LONGEST - len(level))} not {level}"
     words = {
-        "level": ("less" if share else "no", "mostly" if share >= 0.5 else "more"),
+        "level": ("less", "mostly" if share >= 0.5 else "more"),
         "date": ("early", "late"),
         "number": ("low", "high"),
     }
@@ -458,7 +462,7 @@ def print_summary(
     if (sought := model._number_of_clusters) is not None and model.n_clusters_ > 1:
         probability = sought.get("probability", sought.get("certainty", ()))  # of earlier versions
         likeliest = sorted(zip(probability, sought["candidates"], strict=True), reverse=True)[:2]
-        words = ", ".join(f"{100 * p:.0f} % for {k}" for p, k in likeliest)
+        words = ", ".join(f"{percent(p, 0)} for {k}" for p, k in likeliest)
         if (chosen := sought["chosen"]) != likeliest[0][1]:
             words += f". {chosen} clusters should agree best with the true ones on average"
         console.print(f"Probability of the number of clusters: {words}.")

@@ -159,19 +159,24 @@ def _compare_shares(counts: Floats, sizes: Floats) -> Profiles:
 def compare_labels(
     labels: Ints, given: list[str] | None, n_clusters: int
 ) -> Confusion | NumberByCluster | None:
-    """Compare clusters with given labels, either categorical or continuous."""
-    if given is None:
+    """Compare clusters with given labels, categorical or continuous; None if there are none.
+
+    Rows without a label (an empty text) are not compared.
+    """
+    if given is None or not any(given):
         return None
     if (numbers := continuous_labels(given)) is not None:
         return number_by_cluster(numbers, labels, n_clusters)
-    counts = Counter(sorted(given))  # ties are in alphabetical order
+    counts = Counter(filter(None, sorted(given)))  # ties are in alphabetical order
     names = [name for name, _ in counts.most_common()]
     places = {name: place for place, name in enumerate(names)}
-    codes = np.array([places[label] for label in given])
+    codes = np.array([places.get(label, -1) for label in given])
+    known = codes >= 0
     table = np.zeros((n_clusters, len(names)), dtype=np.int64)
-    np.add.at(table, (labels, codes), 1)
-    purity = float(table.max(axis=1).sum() / len(labels))
-    return Confusion(names, table, float(adjusted_rand_score(codes, labels)), purity, codes)
+    np.add.at(table, (labels[known], codes[known]), 1)
+    purity = float(table.max(axis=1).sum() / known.sum())
+    ari = float(adjusted_rand_score(codes[known], labels[known]))
+    return Confusion(names, table, ari, purity, codes)
 
 
 class Confusion(NamedTuple):
@@ -180,8 +185,8 @@ class Confusion(NamedTuple):
     names: list[str]  # given labels, the most frequent first
     table: Ints  # (n_clusters, number of names)
     ari: float  # adjusted Rand index
-    purity: float  # share of rows with the most common given label of their cluster
-    codes: Ints  # (n_rows,): index of every row's label in names
+    purity: float  # share of labeled rows with the most common label of their cluster
+    codes: Ints  # (n_rows,): index of every row's label in names, -1 where missing
 
 
 class NumberByCluster(NamedTuple):

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sgpmic._words import plural
+
 #: Maximum length of names, ids and labels on the page.
 LONGEST = 120
 
@@ -59,17 +61,6 @@ def any_number(value: object) -> str:
     return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
 
 
-def percent(share: float) -> str:
-    """Format a probability in percent; 100 % only if it is exactly 1."""
-    if not np.isfinite(share):
-        return "–"
-    if 0.9995 <= share < 1:
-        return "> 99.9 %"
-    if 0 < share < 0.0005:
-        return "< 0.1 %"
-    return f"{100 * share:.1f} %"
-
-
 def exact_percent(share: float) -> str:
     """Format a probability in percent, with enough digits to tell it from 0 and 100 %."""
     doubt = min(share, 1.0 - share)
@@ -95,9 +86,10 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
-def plural(count: int, word: str) -> str:
-    """Format a count with its noun, in the plural if needed."""
-    return f"{count:,} {word}" + ("" if count == 1 else "s")
+def unlabeled(count: int) -> str:
+    """Return a sentence about rows without a label, which are not compared; '' if none."""
+    verb = "is" if count == 1 else "are"
+    return f"{plural(count, 'row')} without a label {verb} left out." if count else ""
 
 
 def listing(words: Sequence[str]) -> str:

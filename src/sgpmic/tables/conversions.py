@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sgpmic._types import Floats, Ints
+from sgpmic._words import plural
 from sgpmic.tables.cell_text import (
     MISSING,
     MISSING_IN_NUMBERS,
@@ -361,8 +362,9 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
             )
         if values.ndim != 2:
             raise ValueError(
-                f"Expected a table of rows and columns, got {values.ndim} dimensions. Reshape your "
-                "data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
+                f"Expected a table of rows and columns, got {plural(values.ndim, 'dimension')}. "
+                "Reshape your data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it "
+                "is one row."
             )
         named, names = False, list(numbered_names(values.shape[1]))
         columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]

@@ -167,9 +167,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         encodings = [plan.encoding if plan.is_kept else None for plan in plans]
         if not any(encodings):
             reasons = [f"{quote(plan.name)} ({plan.because})" for plan in plans]
+            varies = any(p.because != "constant" and p.kind != "empty" for p in plans)
+            remedy = "declare what they are, if their values differ"
             raise TableError(
-                f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; declare "
-                "what they are"
+                f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; "
+                f"{remedy if varies else 'add columns with more than one value'}"
             )
         self.has_categories_ = has_categories
         return self._set_fitted(describe_columns(plans, encodings), encodings, named)

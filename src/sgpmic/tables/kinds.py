@@ -17,7 +17,8 @@ Rules for numbers: a column of only 0 and 1 is *yes/no*. Integers that number th
 in row order) are an *id*; so are unique integers in a column that is unnamed or named like an id,
 and integers with more than twenty distinct values in a column named like an identifier (flight, zip
 code). Integers up to 2400 that are all valid times of day (1345 is 13:45) are a *date* if the name
-or the minutes suggest it. Integers with few distinct values are numbers.
+or the minutes suggest it, and so are YYYYMMDD dates if the name does. Integers with few distinct
+values are numbers.
 
 A column with one distinct value is *constant*, one with none is *empty*. With fewer than ten rows,
 nothing is taken for an id.
@@ -43,6 +44,7 @@ from sgpmic.tables.cell_text import (
     find_scale,
     is_yes_no,
     key,
+    number_as_date,
     parse_date,
     parse_number,
     parse_time,
@@ -88,6 +90,7 @@ _TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "out
 _IDENTIFIER_WORDS = frozenset(("id", "ids", "uuid", "guid", "rowid", "rownum", "code", "zip"))
 _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn", "isbn", "serial"}
 _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
+_DATE_WORDS = frozenset(("date", "datum", "day"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 # A redundant leading zero.
@@ -434,6 +437,9 @@ def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
     unnamed = _UNNAMED.fullmatch(plan.name.strip()) is not None
     if set(different[:3].tolist()) == {0.0, 1.0}:
         plan.kind, plan.encoding = "yes_no", YesNoEncoding()
+    elif decimal == "." and words & _DATE_WORDS and _is_calendar(different):
+        plan.read_as("date", DateEncoding())
+        plan.warn("read as dates (19750102 is 1975-01-02); declare it as a number if it is one")
     elif may_be_id and (unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS)):
         because = "an index without a name" if unnamed else "an id"
         because += ": it numbers the rows" if counts_rows else ""
@@ -450,6 +456,13 @@ def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
         if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")
         _look_for_sentinel(plan, different)
+
+
+def _is_calendar(different: Floats) -> bool:
+    """Return whether sorted distinct integers are dates from 1800 to 2200 as YYYYMMDD."""
+    if not len(different) or different[0] < 18000101 or different[-1] > 22001231:
+        return False
+    return None not in map(number_as_date, different.tolist())
 
 
 def _is_clock(different: Floats, words: set[str]) -> bool:

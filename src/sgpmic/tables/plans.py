@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import skew
 
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic._words import percent
 from sgpmic.tables.cell_text import key
 from sgpmic.tables.columns import (
     OTHER,
@@ -141,7 +142,7 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
     for plan in found:
         share = float(plan.missing.mean())
         if share > _MOSTLY_MISSING and len(plan.missing) >= _FEWEST_ROWS:
-            because = f"{min(100 * share, 99):.0f} % of its cells are missing"
+            because = f"{percent(share, 0)} of its cells are missing"
             plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
     numbers = [plan for plan in plans if plan.is_kept and plan.is_number]
     some = None
@@ -154,7 +155,7 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
             plan.leave_out(
                 plan.kind,
                 "looks like a label",
-                f"explains {100 * explained:.0f} % of the variance of the other columns, as a "
+                f"explains {percent(explained, 0)} of the variance of the other columns, as a "
                 "label does; name it as the label, or declare it as a category to keep it",
             )
 
@@ -373,14 +374,14 @@ def _summary(plan: Plan) -> str:
     if plan.kind == "empty" or plan.cells.holds == "other":
         return ""
     if plan.kind == "yes_no" and len(plan.values):
-        return f"yes {100 * np.nanmean(plan.values):.0f} %"
+        return f"yes {percent(float(np.nanmean(plan.values)), 0)}"
     if plan.kind == "ordered":
         return " < ".join(quote(level)[1:-1] for level in plan.order)
     used = plan.codes[plan.codes >= 0]
     if plan.kind in ("category", "constant"):
         counts = np.bincount(used, minlength=len(plan.levels)).tolist()
         shown = [
-            f"{quote(level)[1:-1]} {100 * count / max(len(used), 1):.0f} %"
+            f"{quote(level)[1:-1]} {percent(count / max(len(used), 1), 0)}"
             for level, count in zip(plan.levels, counts, strict=True)
         ][:_MOST_SHOWN]
         more = ", …" if len(plan.levels) > _MOST_SHOWN else ""

@@ -219,9 +219,9 @@ def test_any_table_is_read_or_refused_in_one_sentence(columns: dict[str, list[st
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-@pytest.mark.slow
 )
 @given(tables(), st.booleans())
+@pytest.mark.slow
 def test_any_table_is_fitted_or_refused_in_one_sentence(
     columns: dict[str, list[str]], labeled: bool
 ) -> None:

@@ -167,9 +167,7 @@ def test_training_rows_are_recognized_by_models_of_earlier_files(
     np.testing.assert_array_equal(model.transform(table), model.embedding_)
 
 
-@pytest.mark.parametrize(
-    "mapping", ["shared", pytest.param("per_cluster", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("mapping", ["shared", pytest.param("per_cluster", marks=pytest.mark.slow)])
 def test_an_answer_does_not_depend_on_the_batch(
     table: Floats, quick_fit: Fit, mapping: str
 ) -> None:

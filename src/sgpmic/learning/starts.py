@@ -132,64 +132,6 @@ class Selection(NamedTuple):
     starts: list[dict[str, Any]]  # descriptions of the starts; labels are numbered by cluster size
 
 
-def compile_ahead(problem: em.Problem) -> None:
-    """Compile the programs of EM in the background, as soon as their arrays' shapes are known."""
-    settings, group, rows, *_ = problem
-    is_padded = settings.mapping == "shared" and group.n_rows <= MOST_PADDED_ROWS
-    if settings.n_clusters == "auto" and is_padded:
-        settings = replace(settings, n_clusters=2)  # the same arrays as up to LEAST_CLUSTERS
-        problem = problem._replace(settings=settings)
-    sizes = settings.n_clusters, settings.n_components
-    on_one_cpu = rows.mesh is None and not rows.gpu_memory
-    if not on_one_cpu or not all(isinstance(size, Integral) for size in sizes):
-        return
-    options, like = settings.options, partial(jax.ShapeDtypeStruct, dtype=np.float64)
-    X = like((rows.n_padded, settings.n_components))
-    S: Any = like((rows.n_padded, settings.padded_clusters(group.n_rows)))
-    Z = np.zeros((min(settings.n_inducing, group.n_rows), settings.n_components))
-    if settings.takes_votes(group.n_rows):
-        rows = replace(rows, assignment_prior=S, prior_weight=np.float64(1.0))
-    values = _first_values(problem, X, S, _first_mappings(problem, Z))
-    if em.first_state.has(rows, options, **values):
-        return
-    em.first_state.prepare(rows, options, **values)
-    state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
-    for program in (em.em_iteration, em.last_e_step):
-        program.prepare(state, rows, options)
-
-
-def _first_state(problem: em.Problem, X: Floats, S: Floats, mappings: Mappings) -> em.State:
-    settings, group, rows, *_ = problem
-    laid_out = group.lay_out(X, rows), problem.lay_out_memberships(S)
-    return em.first_state(rows, settings.options, **_first_values(problem, *laid_out, mappings))
-
-
-def _first_values(problem: em.Problem, X: Any, S: Any, mappings: Mappings) -> dict[str, Any]:
-    """Return the arguments of :func:`sgpmic.learning.em.first_state`, given laid-out X and S."""
-    settings, group, _, cells, *_ = problem
-    return mappings._asdict() | {
-        "X": X,
-        "S": S,
-        "pseudo_counts": settings.pseudo_counts(group.n_rows),
-        "jitter": np.asarray(settings.em.jitter),
-        "cells": cells,
-    }
-
-
-def _first_mappings(problem: em.Problem, Z: Floats) -> Mappings:
-    settings, scaler = problem.settings, problem.scaler
-    factor = float(scaler.scale[0]) ** -2  # from the units of the data, for a common scale
-    if not isinstance(settings.start.kernel_scale, str):
-        factor = float(settings.start.kernel_scale) * scaler.mean_variance
-    kernel = settings.kernel.for_dimensions(settings.n_components)
-    sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
-    kernels = stack([replace(kernel, **sizes)] * settings.n_mappings)
-    # NumPy arrays are not committed to a device. The paper's initial precision is
-    # β = (½ √mean(var(Y)))⁻².
-    arrays: Any = np.asarray(Z), np.asarray(4.0 / scaler.mean_variance)
-    return Mappings(kernels, *arrays)
-
-
 class CheckpointWriter(Protocol):
     """Saves all fits at the end of an iteration, to be resumed with identical results.
 
@@ -416,6 +358,64 @@ class Starts:
             for i, (start, fit) in enumerate(survivors)
         ]
         return Selection(fits[kept], history, described)
+
+
+def compile_ahead(problem: em.Problem) -> None:
+    """Compile the programs of EM in the background, as soon as their arrays' shapes are known."""
+    settings, group, rows, *_ = problem
+    is_padded = settings.mapping == "shared" and group.n_rows <= MOST_PADDED_ROWS
+    if settings.n_clusters == "auto" and is_padded:
+        settings = replace(settings, n_clusters=2)  # the same arrays as up to LEAST_CLUSTERS
+        problem = problem._replace(settings=settings)
+    sizes = settings.n_clusters, settings.n_components
+    on_one_cpu = rows.mesh is None and not rows.gpu_memory
+    if not on_one_cpu or not all(isinstance(size, Integral) for size in sizes):
+        return
+    options, like = settings.options, partial(jax.ShapeDtypeStruct, dtype=np.float64)
+    X = like((rows.n_padded, settings.n_components))
+    S: Any = like((rows.n_padded, settings.padded_clusters(group.n_rows)))
+    Z = np.zeros((min(settings.n_inducing, group.n_rows), settings.n_components))
+    if settings.takes_votes(group.n_rows):
+        rows = replace(rows, assignment_prior=S, prior_weight=np.float64(1.0))
+    values = _first_values(problem, X, S, _first_mappings(problem, Z))
+    if em.first_state.has(rows, options, **values):
+        return
+    em.first_state.prepare(rows, options, **values)
+    state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
+    for program in (em.em_iteration, em.last_e_step):
+        program.prepare(state, rows, options)
+
+
+def _first_state(problem: em.Problem, X: Floats, S: Floats, mappings: Mappings) -> em.State:
+    settings, group, rows, *_ = problem
+    laid_out = group.lay_out(X, rows), problem.lay_out_memberships(S)
+    return em.first_state(rows, settings.options, **_first_values(problem, *laid_out, mappings))
+
+
+def _first_values(problem: em.Problem, X: Any, S: Any, mappings: Mappings) -> dict[str, Any]:
+    """Return the arguments of :func:`sgpmic.learning.em.first_state`, given laid-out X and S."""
+    settings, group, _, cells, *_ = problem
+    return mappings._asdict() | {
+        "X": X,
+        "S": S,
+        "pseudo_counts": settings.pseudo_counts(group.n_rows),
+        "jitter": np.asarray(settings.em.jitter),
+        "cells": cells,
+    }
+
+
+def _first_mappings(problem: em.Problem, Z: Floats) -> Mappings:
+    settings, scaler = problem.settings, problem.scaler
+    factor = float(scaler.scale[0]) ** -2  # from the units of the data, for a common scale
+    if not isinstance(settings.start.kernel_scale, str):
+        factor = float(settings.start.kernel_scale) * scaler.mean_variance
+    kernel = settings.kernel.for_dimensions(settings.n_components)
+    sizes = {name: getattr(kernel, name) * factor for name in ("variance", "bias", "white")}
+    kernels = stack([replace(kernel, **sizes)] * settings.n_mappings)
+    # NumPy arrays are not committed to a device. The paper's initial precision is
+    # β = (½ √mean(var(Y)))⁻².
+    arrays: Any = np.asarray(Z), np.asarray(4.0 / scaler.mean_variance)
+    return Mappings(kernels, *arrays)
 
 
 def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:

@@ -27,7 +27,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs, make_circles, make_moons
 
-from sgpmic.committee.examination import committee_view
+from sgpmic.committee.dimensions import committee_view
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency, dip
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.process_group import ProcessGroup

@@ -17,12 +17,8 @@ from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
 from judge.problems import Problem, make_problem
-from sgpmic.committee.examination import (
-    MOST_EXAMINED,
-    MOST_TRIED,
-    MOST_VOTED_ON,
-    gather_evidence,
-)
+from sgpmic.committee.dimensions import MOST_EXAMINED
+from sgpmic.committee.examination import MOST_TRIED, MOST_VOTED_ON, gather_evidence
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.judge import judge, pairwise_agreement, penalize_small, validity_indices
 from sgpmic.committee.members import MEMBERS, cluster_all

@@ -7,12 +7,11 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic.committee import examination, members
+from sgpmic.committee.dimensions import View, choose_dimensions
 from sgpmic.committee.examination import (
     Structure,
-    View,
     _shares,
     _split,
-    choose_dimensions,
     choose_number,
     examine,
     gather_evidence,

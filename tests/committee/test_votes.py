@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sgpmic.committee.examination import View
+from sgpmic.committee.dimensions import View
 from sgpmic.committee.voting import Vote, vote_on
 from sgpmic.learning.preprocessing import fit_scaler
 from sgpmic.learning.settings import Committee

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC
-from sgpmic.committee.examination import committee_view
+from sgpmic.committee.dimensions import committee_view
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import take_vote

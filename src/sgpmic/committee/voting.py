@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -25,15 +25,13 @@ from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._types import Floats, Ints
 from sgpmic.committee import judge
+from sgpmic.committee.dimensions import View
 from sgpmic.committee.geometry import DECIMALS, Geometry
 from sgpmic.committee.members import cluster_all
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.preprocessing import find_categories, sample_numbers
 from sgpmic.learning.settings import Committee
 from sgpmic.process_group import ProcessGroup
-
-if TYPE_CHECKING:
-    from sgpmic.committee.examination import View
 
 _MOST_MATCHINGS = 50
 #: A member does not vote if a known partition determines the labels of this fraction of the rows.

@@ -1,6 +1,6 @@
 """Initialization: embeddings, memberships and inducing points.
 
-Computed from the committee's view of the table (:class:`sgpmic.committee.examination.View`).
+Computed from the committee's view of the table (:class:`sgpmic.committee.dimensions.View`).
 
 Not by scikit-learn's Isomap and SpectralEmbedding, in which duplicate rows have edges of length
 zero, which sparse graphs treat as missing, and which join a disconnected graph by other links.

@@ -18,7 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sgpmic import exceptions
 from sgpmic._runtime import announce, numerics
 from sgpmic._types import Floats, Ints
-from sgpmic.committee.examination import Structure, View, committee_view, count_components, examine
+from sgpmic.committee.dimensions import View, committee_view, count_components
+from sgpmic.committee.examination import Structure, examine
 from sgpmic.committee.voting import Vote, vote_on
 from sgpmic.learning.em import LastEStep, Problem, State, by_row, last_e_step, run_em, with_rows
 from sgpmic.learning.gaps import impute_rows, with_gaps

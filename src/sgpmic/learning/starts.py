@@ -38,7 +38,7 @@ from sgpmic.model.rows import MOST_PADDED_ROWS, make_rows
 from sgpmic.process_group import ProcessGroup
 
 if TYPE_CHECKING:
-    from sgpmic.committee.examination import View
+    from sgpmic.committee.dimensions import View
     from sgpmic.committee.voting import Vote
 
 #: With more rows than this, starts are computed from a sample.

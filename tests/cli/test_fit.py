@@ -113,7 +113,7 @@ def test_every_format_gives_what_python_gives(tmp_path: Path, expected: SGPMIC, 
 @pytest.mark.parametrize(
     ("options", "parameters"),
     [
-        (("--inducing", 12), {"n_inducing": 12}),
+        pytest.param(("--inducing", 12), {"n_inducing": 12}, marks=pytest.mark.slow),
         (("--scale", "none"), {"scale": "none"}),
     ],
     ids=str,

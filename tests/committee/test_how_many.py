@@ -27,6 +27,7 @@ def test_every_number_is_another_table_and_always_the_same(make: Any) -> None:
     assert len(sizes) > 25
 
 
+@pytest.mark.slow
 def test_heavy_tails_are_one_cluster_and_clusters_that_the_test_found_are_several() -> None:
     rng = np.random.default_rng(0)
     tails = rng.standard_t(3, (150, 4))

@@ -73,6 +73,7 @@ def test_a_number_of_which_no_mixture_can_be_fitted(monkeypatch: pytest.MonkeyPa
     assert found.chosen == 3
 
 
+@pytest.mark.slow
 def test_the_test_of_tendency_weighs_on_one_cluster() -> None:
     Y = blobs(3)
     noise, doubt, clear = (

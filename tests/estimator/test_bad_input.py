@@ -152,12 +152,14 @@ def test_more_inducing_points_than_rows(table: Floats, quick_fit: Fit) -> None:
     assert model.inducing_.shape == (10, 2)
 
 
+@pytest.mark.slow
 def test_more_components_than_features(table: Floats, quick_fit: Fit) -> None:
     model = quick_fit(table[:, :2], n_components=3)
     assert model.embedding_.shape == (60, 3)
     assert all_finite(model, table[:, :2])
 
 
+@pytest.mark.slow
 def test_share_of_variance_counts_components(table: Floats, quick_fit: Fit) -> None:
     from sklearn.decomposition import PCA
 

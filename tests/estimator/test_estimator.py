@@ -314,7 +314,7 @@ def test_blocks_do_not_change_the_result(table: Floats, quick_fit: Fit, fitted: 
     [
         ("shared", RBF(gamma=0.5, ard=True)),
         pytest.param("shared", Linear(ard=True), marks=pytest.mark.slow),
-        ("per_cluster", "rbf"),
+        pytest.param("per_cluster", "rbf", marks=pytest.mark.slow),
     ],
 )
 def test_saved_and_loaded_predicts_the_same(

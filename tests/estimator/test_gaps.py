@@ -42,7 +42,7 @@ def holes() -> Floats:
         ({}, 100),
         slow({"mapping": "per_cluster"}, 100),
         slow({"latent": "variational", "n_components": 1}, 100),
-        ({"mapping": "per_cluster"}, 0),
+        slow({"mapping": "per_cluster"}, 0),
         slow({"latent": "variational", "n_components": 1}, 0),
     ],
 )
@@ -237,6 +237,7 @@ def test_a_warm_start_from_a_table_with_gaps(
     assert model.fit(holes).lower_bound_ >= before - 1e-6
 
 
+@pytest.mark.slow
 def test_rows_of_few_cells_are_not_certain() -> None:
     """Their labels are right as often as their memberships say, about."""
     rng = np.random.default_rng(3)

@@ -72,6 +72,7 @@ class TestLearningFromTheSampleFirst:
         monkeypatch.setattr(starts.Starts, "_learn", counted)
         return counts
 
+    @pytest.mark.slow
     def test_all_rows_begin_at_a_higher_bound(
         self, learned: list[int], monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -112,6 +112,7 @@ def test_each_is_what_a_standard_scaler_in_front_would_do(tmp_path: Path) -> Non
     assert np.all(np.abs(np.median(drawn, axis=0) - np.median(Y, axis=0)) < 2 * Y.std(axis=0))
 
 
+@pytest.mark.slow
 def test_wine_needs_no_scaler_any_more() -> None:
     Y, classes = load_wine(return_X_y=True)
     with warnings.catch_warnings():

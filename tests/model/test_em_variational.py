@@ -58,6 +58,8 @@ CASES = {
     ),
     "scg, shared, unit": ("matern52", options(covariance_type="unit")),
 }
+#: The others compile programs of their own.
+QUICK = ("scg, shared, full", "lbfgs, own, diag")
 
 
 def begin(kind: str, chosen: EMOptions, seed: int) -> tuple[dense.Problem, State, Rows]:
@@ -101,7 +103,10 @@ def objective(problem: dense.Problem, state: State, rows: Rows, chosen: EMOption
     return data + float(latent_part(state, rows, chosen))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES],
+)
 def test_no_iteration_lowers_the_bound(case: str) -> None:
     kind, chosen = CASES[case]
     for seed in range(3):

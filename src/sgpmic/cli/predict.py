@@ -74,7 +74,7 @@ def predict(
     if n_empty:
         have = "row has" if n_empty == 1 else "rows have"
         note(f"{n_empty} {have} no value in any column of the model, and so no cluster.")
-    console.print(f"{total} row{'s' * (total != 1)} written to {escape(str(target))}.")
+    console.print(f"{plural(total, 'row')} written to {escape(str(target))}.")
     if flagged:
         verb, whose = ("is", "its cluster") if flagged == 1 else ("are", "their clusters")
         console.print(

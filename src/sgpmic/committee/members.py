@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from heapq import heappop, heappush
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -37,8 +38,9 @@ from sgpmic.committee.geometry import N_BINS, N_NEIGHBORS, Geometry
 COVARIANCE_TYPES = ("full", "tied", "diag")
 #: Added to the variances of mixtures.
 _VARIANCE_FLOOR = 1e-4
-#: Random initializations of a mixture, and EM iterations of each before the best is continued.
-_STARTS, _SHORT_RUN = 10, 10
+#: Random initializations of a mixture, by covariance type; EM iterations of each before the best is
+#: continued, and the maximum number of rows for these.
+_STARTS, _SHORT_RUN, _SHORT_ROWS = {"full": 5, "diag": 10}, 10, 1000
 _PARAMETERS = ("weights", "means", "precisions")
 #: Mixtures with random starts use all features up to this many, otherwise principal components.
 _MOST_FEATURES = 30
@@ -124,12 +126,14 @@ def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
 
 
 def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
-    # Continue the best of several short EM runs.
+    # Continue the best of several short EM runs on some of the rows.
     Y = geometry.Y
     if geometry.features.shape[1] > _MOST_FEATURES:
         Y = geometry.components[:, :_MOST_FEATURES]
     new = partial(_new_mixture, k, covariance_type)
-    short = new(n_init=_STARTS, max_iter=_SHORT_RUN, tol=1e-2, init_params="k-means++").fit(Y)
+    options = {"max_iter": _SHORT_RUN, "tol": 1e-2, "init_params": "k-means++"}
+    short = new(n_init=_STARTS[covariance_type], **options)
+    short.fit(Y[np.random.RandomState(0).permutation(len(Y))[:_SHORT_ROWS]])
     start = {f"{name}_init": getattr(short, f"{name}_") for name in _PARAMETERS}
     return np.asarray(new(**start).fit(Y).predict(Y))
 
@@ -239,13 +243,12 @@ def _subspace_embedding(geometry: Geometry) -> Floats:
     values = np.take_along_axis(coefficients, columns, axis=1)
     rows = np.repeat(np.arange(len(Y)), kept)
     graph = coo_matrix((values.ravel(), (rows, columns.ravel())), (len(Y), len(Y)))
-    # LOBPCG: this is no nearest-neighbor graph, and factorizing it for ARPACK would cause fill-in.
+    graph, number = 0.5 * (graph + graph.T).tocsr(), geometry.most_clusters
+    # Never factorized: this is no nearest-neighbor graph, and there would be fill-in.
+    if csgraph.connected_components(graph, directed=False)[0] == 1:
+        return laplacian_eigenvectors(graph, number, factorize=False)
     return spectral_embedding(
-        0.5 * (graph + graph.T).tocsr(),
-        n_components=geometry.most_clusters,
-        eigen_solver="lobpcg",
-        random_state=0,
-        drop_first=False,
+        graph, n_components=number, eigen_solver="lobpcg", random_state=0, drop_first=False
     )
 
 
@@ -299,14 +302,23 @@ def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> 
 
 
 def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
-    n, (start, end, _) = len(geometry), getattr(geometry, tree)
-    one, other = start.copy(), end.copy()  # the clusters at the ends of every edge
-    size = np.ones(n, np.int64)
-    n_of_size = {1: n}
+    n, (starts, ends, _) = len(geometry), getattr(geometry, tree)
+    start, end = starts.tolist(), ends.tolist()  # lists: faster for single elements
+    root, size, n_of_size = list(range(n)), [1] * n, {1: n}
+    edges: list[list[int]] = [[] for _ in range(n)]  # heaps of the edges that leave a cluster
+    for edge in range(n - 1):
+        edges[start[edge]].append(edge)
+        edges[end[edge]].append(edge)
+    # Heaps of clusters, with their shortest edges, by size; they may contain clusters that are no
+    # more.
+    of_size = {1: sorted((own[0], row) for row, own in enumerate(edges))}
     differences = 0  # the sum of |size_i - size_j| over pairs of clusters
-    waiting = np.ones(n, dtype=bool)  # the last entry is a sentinel
-    order = np.empty(n - 1, np.int64)
-    shortest = 0
+    done, order, shortest = [False] * n, [], 0  # the last entry is a sentinel
+
+    def cluster(row: int) -> int:
+        while root[row] != row:
+            root[row] = row = root[root[row]]
+        return row
 
     def distance_to_others(mine: int) -> int:
         return sum(count * abs(mine - size) for size, count in n_of_size.items())
@@ -315,25 +327,32 @@ def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
         edge = shortest
         if differences > gini_limit * n * (n - step - 1):  # the Gini index of n - step sizes
             smallest = min(n_of_size)
-            touching = (size[one] == smallest) | (size[other] == smallest)
-            edge = int((waiting[:-1] & touching).argmax())
-        a, b = int(one[edge]), int(other[edge])
-        sizes = int(size[a]), int(size[b])
-        for removed in sizes:
+            waiting = of_size[smallest]
+            while root[waiting[0][1]] != waiting[0][1] or size[waiting[0][1]] != smallest:
+                heappop(waiting)
+            edge = waiting[0][0]
+        a, b = cluster(start[edge]), cluster(end[edge])
+        for removed in (size[a], size[b]):
             n_of_size[removed] -= 1
             if not n_of_size[removed]:
                 del n_of_size[removed]
             differences -= distance_to_others(removed)
-        merged = sum(sizes)
+        merged = size[a] + size[b]
         differences += distance_to_others(merged)
         n_of_size[merged] = n_of_size.get(merged, 0) + 1
-        size[a] = merged
-        one[one == b] = a
-        other[other == b] = a
-        order[step], waiting[edge] = edge, False
-        while not waiting[shortest]:
+        order.append(edge)
+        done[edge] = True
+        large, small = (a, b) if len(edges[a]) >= len(edges[b]) else (b, a)
+        root[small], size[large], own = large, merged, edges[large]
+        for other in edges[small]:
+            heappush(own, other)
+        while own and done[own[0]]:
+            heappop(own)
+        if own:
+            heappush(of_size.setdefault(merged, []), (own[0], large))
+        while done[shortest]:
             shortest += 1
-    return order
+    return np.array(order, np.int64)
 
 
 def _ends(links: Ints) -> Ints:

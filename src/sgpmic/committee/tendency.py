@@ -38,11 +38,12 @@ MOST_AXES, VARIANCE = 50, 0.95
 FIRST_DRAWS = 19
 #: Statistics that differ by less than this, in standard deviations, are tied.
 _AS_FAR = 0.05
-#: The test stops early at a p-value above HOPELESS; a null model is rejected after the first stage
-#: if the statistic is more than CLEAR standard deviations above the noise.
-HOPELESS, CLEAR = 0.18, 5.0
-#: The p-value reported in that case: not an estimate, only smaller than all simulated ones.
-EXTRAPOLATED = 1 / 80
+#: The test stops early at a p-value above this.
+HOPELESS = 0.18
+#: A null model is rejected after the first stage if the statistic is above all of its noise, by at
+#: least this many standard deviations. The p-values reported then are not estimates, only smaller
+#: than what the first stage can show.
+CLEAR = {5.0: 1 / 80, 3.0: 1 / 40}
 #: What the statistics of ``separations`` measure, in order.
 PARTS = (
     "two groups along the widest direction",
@@ -194,9 +195,10 @@ def cluster_tendency(
             tables = [_turned(draws[kind](rng) * scales[kind]) for _ in range(missing)]
             figures[kind] = np.vstack([figures[kind], separations(np.stack(tables))])
             lead, p_value, part = _compare(figures[kind])
-            if p_value <= 1 / (FIRST_DRAWS + 1) and lead > CLEAR:
-                p_value = EXTRAPOLATED
             n_drawn = len(figures[kind]) - 1
+            if p_value * (n_drawn + 1) < 1.5:  # above all noise
+                clearly = (p for least, p in CLEAR.items() if lead > least)
+                p_value = min(next(clearly, p_value), p_value)
             outcomes[kind] = ClusterTendency(lead, p_value, PARTS[part], kind, n_drawn)
             if p_value > HOPELESS:
                 return outcomes[kind]

@@ -47,20 +47,15 @@ def expected_log_likelihoods(
     kernels, Z, beta = mappings
     G, P = jax.tree.leaves(kernels)[0].shape[0], rows.Y.shape[1]
     n_features, kernels = features_by_group(G, rows), by_group(kernels, rows.n_groups)
-    # |W [k; y]|² = |y − f̄|² + P kᵀA⁻¹k
-    of_mean = jnp.concatenate(
-        [-factors.alpha, jnp.broadcast_to(jnp.eye(P), (len(n_features), P, P))], axis=1
-    )
-    if rows.groups is not None:  # only the group's own features
-        own = jnp.tile(rows.groups.features, (G, 1))
-        of_mean = of_mean * own[:, None, :]
+    # |√P R⁻¹k|² + |y − αᵀk|² = P kᵀA⁻¹k + |y − f̄|²
+    own = jnp.ones((G, P)) if rows.groups is None else jnp.tile(rows.groups.features, (G, 1))
     of_variance = jnp.sqrt(n_features)[:, None, None] * factors.R_inverse
-    of_variance = jnp.pad(of_variance, ((0, 0), (0, 0), (0, P)))
-    W = jnp.concatenate([of_variance, of_mean.swapaxes(1, 2)], axis=1)
+    of_mean = (factors.alpha * own[:, None, :]).swapaxes(1, 2)
+    weights = jnp.concatenate([of_variance, of_mean], axis=1), own
     normalizer = 0.5 * n_features * jnp.log(beta / (2.0 * math.pi))
 
     def likelihoods(X: Array) -> Array:
-        distances = squares(kernels, W, Z, X, rows)
+        distances = squares(kernels, weights, Z, X, rows)
         return over_groups(normalizer - 0.5 * beta * distances, rows)
 
     def left_open(component: Any, x: Array, y: Array, Z: Array) -> Array:

@@ -59,15 +59,16 @@ def sums(kernels: Kernel, Z: Array, part: Part, both: Array) -> tuple[Array, Arr
     return found, both, None
 
 
-def squares(kernels: Kernel, Z: Array, part: Part, weights: Array) -> Array:
-    """Return |W [k; y]|² of every row and mapping, (b, G), for W (G, U + P, U + P)."""
+def squares(kernels: Kernel, Z: Array, part: Part, weights: tuple[Array, Array]) -> Array:
+    """Return |V k|² + |u ∘ y − W k|² of every row and mapping, (b, G)."""
 
-    def one(component: tuple[Kernel, Array]) -> Array:
-        kernel, W = component
-        both = jnp.concatenate([cross(kernel, Z, part.x), part.Y[0]])
-        return jnp.sum((W @ both) ** 2, axis=0)
+    def one(component: tuple[Kernel, Array, Array]) -> Array:
+        kernel, products, of_data = component
+        found, U = products @ cross(kernel, Z, part.x), Z.shape[0]
+        residuals = of_data[:, None] * part.Y[0] - found[U:]
+        return jnp.sum(found[:U] ** 2, axis=0) + jnp.sum(residuals**2, axis=0)
 
-    return loop_components(one, (kernels, weights)).T
+    return loop_components(one, (kernels, *weights)).T
 
 
 def reverse(

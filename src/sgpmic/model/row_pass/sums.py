@@ -253,10 +253,15 @@ def _by_row(
     return on_own_rows(of_own_rows, rows.mesh, (components, Z), (X, T, rows.Y), results=True)
 
 
-def squares(kernels: Kernel, weights: Array, Z: Array, X: Array, rows: Rows) -> Array:
-    """Return |W_m [k_n; y_n]|² for every row and mapping, (N, G), with W (G, U + P, U + P)."""
+def squares(
+    kernels: Kernel, weights: tuple[Array, Array], Z: Array, X: Array, rows: Rows
+) -> Array:
+    """Return |V_m k_n|² + |u_m ∘ y_n − W_m k_n|² for every row and mapping, (N, G).
 
-    def of_part(body: Any, components: tuple[Kernel, Array], Z: Array, part: Part) -> Array:
+    ``weights`` are [V; W] (G, U + P, U) and u (G, P), which is 1 for the features that count.
+    """
+
+    def of_part(body: Any, components: Any, Z: Array, part: Part) -> Array:
         return body.squares(components[0], Z, part, components[1])
 
     return _by_row(of_part, (kernels, weights), Z, X, rows)

@@ -253,9 +253,7 @@ def _by_row(
     return on_own_rows(of_own_rows, rows.mesh, (components, Z), (X, T, rows.Y), results=True)
 
 
-def squares(
-    kernels: Kernel, weights: tuple[Array, Array], Z: Array, X: Array, rows: Rows
-) -> Array:
+def squares(kernels: Kernel, weights: tuple[Array, Array], Z: Array, X: Array, rows: Rows) -> Array:
     """Return |V_m k_n|² + |u_m ∘ y_n − W_m k_n|² for every row and mapping, (N, G).
 
     ``weights`` are [V; W] (G, U + P, U) and u (G, P), which is 1 for the features that count.

@@ -233,7 +233,7 @@ def _kind(leaf: Any) -> Any:
     """Return the part of an argument that determines compilation."""
     if not _is_array(leaf):
         return type(leaf), leaf  # 1, 1.0 and True are equal
-    return leaf.shape, str(leaf.dtype), getattr(leaf, "weak_type", False), _placement(leaf)
+    return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), _placement(leaf)
 
 
 def _is_lasting(function: Callable[..., Any], static: list[Any]) -> bool:

@@ -97,6 +97,9 @@ def number_of(words: str) -> float:
 
 def holds(condition: str, row: Row) -> bool | None:
     """Return whether a condition as the report writes it holds; None where it is not known."""
+    if found := re.fullmatch(r"(\w+) (at least \S+) and (under \S+)", condition):
+        both = [holds(f"{found[1]} {one}", row) for one in found.group(2, 3)]
+        return None if None in both else all(both)
     if found := re.fullmatch(r"(\w+) is (missing|known)", condition):
         return (row[found[1]] is None) == (found[2] == "missing")
     found = re.fullmatch(r"(\w+) (under|at least|before|from|is not|is) (\S+)( on)?", condition)
@@ -209,6 +212,34 @@ def test_names_are_unique_and_short() -> None:
     (only,) = explain(one)
     assert only.name == "all rows"
     assert only.rule is None
+
+
+def test_a_cluster_between_the_others_is_named_by_what_is_medium() -> None:
+    content = measured(load_iris(), 0.0)
+    versicolor = explain(content)[1]
+    assert versicolor.name == "medium petal_width_cm_, medium petal_length_cm_"
+    assert versicolor.facts.startswith("petal_width_cm_ at least 0.8 and under 1.8 in 49 of 50")
+    # The bars are those of means.
+    assert [one.subject.name for one in versicolor.differences] == ["sepal_width_cm_"]
+
+
+def test_an_end_of_the_interval_that_excludes_nothing_is_left_out() -> None:
+    """Half of the other rows lie below the cluster, the others among its upper rows."""
+    x = np.concatenate([np.linspace(0, 1, 50), np.linspace(5, 6, 25), np.linspace(5.5, 6, 25)])
+    labels = np.repeat([0, 1, 0], [50, 25, 25])
+    found = explain(content_of(x[:, None], ["x"], labels))[1]
+    assert (found.name, found.facts) == (
+        "medium x",
+        "x at least 3 in 25 of 25 rows (elsewhere 25 of 75)",
+    )
+
+
+def test_rows_that_are_spread_like_the_others_are_not_medium() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        values, labels = rng.standard_t(3, size=(200, 5)), rng.integers(0, 4, 200)
+        found = explain(content_of(values, list("abcde"), labels))
+        assert not any("medium" in one.name for one in found)
 
 
 def test_clusters_that_nothing_tells_apart_have_different_names() -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from sklearn.metrics import roc_curve
 from sklearn.tree import DecisionTreeClassifier
 
 from sgpmic._types import Bools, Floats, Ints
@@ -27,6 +26,10 @@ from sgpmic.report.words import day, listing, number, shorten
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
+
+#: A number is medium in a cluster if distances from the cluster's mean are smaller there, by at
+#: least this effect (Cohen's "large"), and at least this share of the other rows is on each side.
+_MEDIUM_EFFECT, _EACH_SIDE = 0.8, 0.2
 
 #: A cluster consists of a single level of a category if this share of its rows have the level, and
 #: this share of the rows with the level are in the cluster.
@@ -135,6 +138,7 @@ class Difference(NamedTuple):
     inside: float  # mean, or share, in the cluster
     outside: float  # ... and elsewhere
     known: int  # number of rows of the cluster that have a value
+    medium: bool = False  # whether the cluster's numbers lie between those of other rows
 
 
 def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
@@ -173,6 +177,25 @@ def find_differences(
         one = Difference(subjects[k], float(effects[m, k]), *means, int(compared.known[m, k]))
         found[m].append(one)
     return [sorted(mine, key=lambda one: -abs(one.effect)) for mine in found]
+
+
+def _find_medium(content: RunContent, compared: Profiles, rows: Ints) -> list[list[Difference]]:
+    """Return, for every cluster, the numbers that lie between those of other rows, in a sample."""
+    values, labels = content.values[rows], content.labels[rows]
+    found: list[list[Difference]] = [[] for _ in range(content.n_clusters)]
+    for m in np.unique(labels):
+        mine, center = labels == m, compared.inside[m, : values.shape[1]]
+        apart = statistics.cluster_profiles(abs(values - center), mine.astype(int), 2)
+        effects = -apart.certain[1] * apart.known[1] / mine.sum()
+        others = values[~mine]
+        sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
+        for j in np.flatnonzero(effects >= _MEDIUM_EFFECT).tolist():
+            name, known = content.feature_names[j], int(compared.known[m, j])
+            if name not in content.dates and sides[j] >= _EACH_SIDE * len(others):
+                subject = Subject("number", j, name, content.values[:, j])
+                means = float(center[j]), float(compared.outside[m, j])
+                found[m].append(Difference(subject, float(effects[j]), *means, known, medium=True))
+    return found
 
 
 class Rule(NamedTuple):
@@ -231,7 +254,10 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
 
 
 def explain(content: RunContent) -> list[Explanation]:
-    """Explain every cluster."""
+    """Explain every cluster.
+
+    Names and facts can say that a number is medium; ``differences`` are those of means and shares.
+    """
     M, labels, rows = content.n_clusters, content.labels, np.arange(content.n_rows)
     sizes = np.bincount(labels, minlength=M)
     subjects, compared = compare_columns(content)
@@ -242,10 +268,15 @@ def explain(content: RunContent) -> list[Explanation]:
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
     numbers = strongest_first(compared.effects[:, : len(content.feature_names)])
     rules = _best_rules(subjects, numbers[:_SOME_COLUMNS], rows, labels, M)
+    medium = _find_medium(content, compared, rows)
+    telling = [
+        sorted(some + more, key=lambda one: -abs(one.effect))
+        for some, more in zip(differences, medium, strict=True)
+    ]
     found = []
-    for m, name in enumerate(_unique_names(differences, rules, sizes)):
+    for m, name in enumerate(_unique_names(telling, rules, sizes)):
         mine = labels == m
-        facts = listing([_fact(one, mine, rows) for one in _clearest(differences[m])])
+        facts = listing([_fact(one, mine, rows) for one in _clearest(telling[m])])
         alone = _makes_up_alone(content, mine) if rules[m] else ""
         found.append(Explanation(name, facts, alone, rules[m], differences[m]))
     return found
@@ -264,7 +295,7 @@ def _unique_names(
 ) -> list[str]:
     """Name clusters by two differences, or more if names would clash.
 
-    A cluster in the middle does not differ from the pooled others: it is named by its rule.
+    A cluster without any is named by its rule.
     """
     parts = [[_trait(one) for one in _clearest(mine, 4)] for mine in differences]
     for mine, rule, size in zip(parts, rules, sizes, strict=True):
@@ -290,6 +321,8 @@ def _trait(difference: Difference) -> str:
     if subject.kind == "level" and not more and not share:
         level = shorten(subject.levels[subject.level], _LONGEST // 2)
         return f"{shorten(subject.column, _LONGEST - len(level))} not {level}"
+    if difference.medium:
+        return f"medium {subject.shortened(_LONGEST)}"
     words = {
         "level": ("less", "mostly" if share >= 0.5 else "more"),
         "date": ("early", "late"),
@@ -301,19 +334,33 @@ def _trait(difference: Difference) -> str:
 def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
     """Count the rows in the cluster, and elsewhere, that satisfy a difference as a condition.
 
-    For a number, the cut is the one that best separates a sample of the rows.
+    For a number, the cuts are those that best separate a sample of the rows.
     """
     subject, more = difference.subject, difference.effect > 0
-    ends: tuple[float, ...] = ()
     if subject.measured:
         seen = rows[subject.known[rows]]
-        values = subject.cells[seen]
-        # Youden's index: the cut with the largest true minus false positive rate.
-        others, own, cuts = roc_curve(mine[seen], values if more else -values)
-        best = cuts[1:][np.argmax((own - others)[1:])]
-        below, above = values[values < best], values[values > -best]
-        ends = (below.max(initial=-np.inf), best) if more else (-best, above.min(initial=np.inf))
-    condition = subject.condition(more, *map(float, ends))
+        values, places = np.unique(subject.cells[seen], return_inverse=True)
+        own = mine[seen]
+        # Youden's index: the true minus the false positive rate, here of all numbers below a cut.
+        rates = np.where(own, 1.0 / max(own.sum(), 1), -1.0 / max((~own).sum(), 1))
+        below = np.append(0.0, np.cumsum(np.bincount(places, rates)))
+        first: int | None = int(below[:-1].argmin()) if more else None
+        last: int | None = None if more else int(below[:-1].argmax())
+        if difference.medium:
+            last = int(np.argmax(below - np.minimum.accumulate(below)))
+            first = int(below[: last + 1].argmin())
+            # An end that excludes nothing is not mentioned.
+            first, last = first or None, last if last < len(values) else None
+        ends = np.concatenate([[-np.inf], values, [np.inf]]).tolist()
+        parts = [] if first is None else [subject.condition(True, *ends[first : first + 2])]
+        parts += [] if last is None else [subject.condition(False, *ends[last : last + 2])]
+        words = parts[0].words
+        if len(parts) == 2:
+            words += f" and under{parts[1].words.rpartition(' under')[2]}"
+        holds = np.logical_and.reduce([part.holds for part in parts])
+        condition = Condition(words, holds, subject.known)
+    else:
+        condition = subject.condition(more)
     inside, outside = (int((condition.holds & side).sum()) for side in (mine, ~mine))
     known, known_outside = (int((condition.known & side).sum()) for side in (mine, ~mine))
     of = "rows" if known == mine.sum() else "rows in which it is known"

@@ -38,7 +38,7 @@ ALONE = 0.95
 # Maximum number of conditions of a rule, and the F1 gain that an additional one must bring.
 _MOST_CONDITIONS, _WORTH = 3, 0.01
 
-# Sample of rows and columns that rules are learned from; they are evaluated on all rows.
+# Sample of rows and columns that rules and medium numbers are learned from. Counts are of all rows.
 _SOME_ROWS, _SOME_COLUMNS = 5000, 40
 
 # Maximum characters of a column and level in a name, and in a condition.
@@ -179,22 +179,28 @@ def find_differences(
     return [sorted(mine, key=lambda one: -abs(one.effect)) for mine in found]
 
 
-def _find_medium(content: RunContent, compared: Profiles, rows: Ints) -> list[list[Difference]]:
-    """Return, for every cluster, the numbers that lie between those of other rows, in a sample."""
-    values, labels = content.values[rows], content.labels[rows]
+def _find_medium(
+    content: RunContent, compared: Profiles, numbers: Ints, rows: Ints
+) -> list[list[Difference]]:
+    """Return, for every cluster, which of these ``numbers`` lie between those of other rows.
+
+    They are looked for in the sample ``rows``.
+    """
+    values, labels = content.values[np.ix_(rows, numbers)], content.labels[rows]
     found: list[list[Difference]] = [[] for _ in range(content.n_clusters)]
     for m in np.unique(labels):
-        mine, center = labels == m, compared.inside[m, : values.shape[1]]
+        mine, center = labels == m, compared.inside[m, numbers]
         apart = statistics.cluster_profiles(abs(values - center), mine.astype(int), 2)
         effects = -apart.certain[1] * apart.known[1] / mine.sum()
         others = values[~mine]
         sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
-        for j in np.flatnonzero(effects >= _MEDIUM_EFFECT).tolist():
+        for place in np.flatnonzero(effects >= _MEDIUM_EFFECT):
+            j, effect = int(numbers[place]), float(effects[place])
             name, known = content.feature_names[j], int(compared.known[m, j])
-            if name not in content.dates and sides[j] >= _EACH_SIDE * len(others):
+            if name not in content.dates and sides[place] >= _EACH_SIDE * len(others):
                 subject = Subject("number", j, name, content.values[:, j])
-                means = float(center[j]), float(compared.outside[m, j])
-                found[m].append(Difference(subject, float(effects[j]), *means, known, medium=True))
+                means = float(center[place]), float(compared.outside[m, j])
+                found[m].append(Difference(subject, effect, *means, known, medium=True))
     return found
 
 
@@ -266,9 +272,9 @@ def explain(content: RunContent) -> list[Explanation]:
         drawn = np.random.default_rng(0).permutation(len(labels))
         most = max(_SOME_ROWS // M, 50)
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
-    numbers = strongest_first(compared.effects[:, : len(content.feature_names)])
-    rules = _best_rules(subjects, numbers[:_SOME_COLUMNS], rows, labels, M)
-    medium = _find_medium(content, compared, rows)
+    numbers = strongest_first(compared.effects[:, : len(content.feature_names)])[:_SOME_COLUMNS]
+    rules = _best_rules(subjects, numbers, rows, labels, M)
+    medium = _find_medium(content, compared, numbers, rows)
     telling = [
         sorted(some + more, key=lambda one: -abs(one.effect))
         for some, more in zip(differences, medium, strict=True)

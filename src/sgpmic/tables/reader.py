@@ -24,14 +24,7 @@ from sgpmic._types import Floats
 from sgpmic.tables import typed_files
 from sgpmic.tables.cell_text import MISSING_WORDS, parse_plain_number
 from sgpmic.tables.conversions import Source, column_words, to_numbers, unsupported
-from sgpmic.tables.errors import (
-    TableError,
-    check_memory,
-    decoding,
-    list_names,
-    quote,
-    unreadable,
-)
+from sgpmic.tables.errors import TableError, check_memory, decoding, list_names, quote, unreadable
 from sgpmic.tables.text_files import open_text
 
 # Number of runs of rows that a sample consists of, for formats with random access.

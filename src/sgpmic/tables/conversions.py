@@ -162,15 +162,14 @@ def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -
         # A point is not a decimal separator then, see `parse_plain_number`.
         texts = pc.replace_substring(texts, ".", "?")
         texts = pc.replace_substring(texts, decimal, ".")
-    with contextlib.suppress(pa.ArrowInvalid):
-        numbers = pc.cast(texts, pa.float64())
-        if not pc.any(pc.is_nan(numbers)).as_py():
-            return numbers
-    gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
-    with contextlib.suppress(pa.ArrowInvalid):
-        numbers = pc.cast(pc.if_else(gaps, None, texts), pa.float64())
-        if not pc.any(pc.is_nan(numbers)).as_py():  # Arrow parses "nan(word)" as a number
-            return numbers
+    for has_gaps in (False, True):
+        if has_gaps:
+            gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
+            texts = pc.if_else(gaps, None, texts)
+        with contextlib.suppress(pa.ArrowInvalid):
+            numbers = pc.cast(texts, pa.float64())
+            if not pc.any(pc.is_nan(numbers)).as_py():  # Arrow parses "nan(word)" as a number
+                return numbers
     return None
 
 

@@ -399,3 +399,10 @@ def test_pandas_carries_an_order() -> None:
     grades = pd.Categorical(["C", "A", "B"] * 5, categories=["C", "B", "A"], ordered=True)
     column = TableEncoder().fit(pd.DataFrame({"grade": grades})).columns_[0]
     assert (column.kind, column.summary) == ("ordered", "C < B < A")
+
+
+def test_whole_numbers_with_a_decimal_comma_are_no_times_of_day() -> None:
+    numbers = [
+        f"{hour // 10}.{hour % 10}{minute:02},0" for hour in range(10, 24) for minute in (5, 9)
+    ]
+    assert column_of(numbers, "time").kind == "whole"  # 1.005,0 is 1005, as a number

@@ -31,7 +31,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -226,7 +226,7 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     if cells.holds == "text":
         _decide_text(plan, min_frequency)
     elif cells.holds in ("number", "bool"):
-        _decide_number(plan, cells.values)
+        _decide_number(plan)
     elif cells.holds in ("date", "time"):
         plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
     elif cells.holds == "other":
@@ -326,17 +326,14 @@ def _as_number(plan: Plan, codes: Ints) -> bool:
         return False
     decimal, open_question = find_decimal(texts)
     try:
-        numbers = plan.cells.read_numbers(decimal)
+        _decide_number(plan, decimal)
     except BadCells as bad:
         parsed = (parse_number(text, decimal) for text in texts)
         return _is_mostly(plan, bad, codes, parsed, "number")
     units = sorted({unit_of(text) or "no unit" for text in texts})
     if len(units) > 1:
-        plan.kind = "number"
         plan.wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
-        return True
-    _decide_number(plan, numbers, decimal)
-    if plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
+    elif plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
         plan.kind, plan.encoding = "whole", NumberEncoding(decimal)  # such as 0 % and 1 %
     plan.warn("the commas are read as thousands separators" if open_question else "")
     return True
@@ -351,25 +348,23 @@ def _as_date(plan: Plan, codes: Ints) -> bool:
         plan.read_as("date", _TIMES)
         return True
     day_first, open_question = find_date_order(texts)
-    bad = None
     try:
         plan.read_as("date", DateEncoding(day_first))
-    except BadCells as error:
-        bad = error
-    # Bare numbers are dates only if declared as such.
-    if bad is None and all(parse_number(text) is None for text in texts):
-        unclear = "no date shows whether the day or the month comes first; assumed month first"
-        plan.warn(unclear if open_question else "")
-        return True
-    if all(map(_is_any_date, texts)):
+    except BadCells as bad:
+        if not all(map(_is_any_date, texts)):
+            parsed = (parse_date(text, day_first) for text in texts)
+            return _is_mostly(plan, bad, codes, parsed, "date")
         plan.kind = "date"
         plan.wrong = (
             "has some dates with the day before the month and some with the month before the day: "
             "write all in one order"
         )
         return True
-    parsed = (parse_date(text, day_first) for text in texts)
-    return bad is not None and _is_mostly(plan, bad, codes, parsed, "date")
+    if any(parse_number(text) is not None for text in texts):
+        return False  # bare numbers are dates only if declared as such
+    unclear = "no date shows whether the day or the month comes first; assumed month first"
+    plan.warn(unclear if open_question else "")
+    return True
 
 
 def _is_any_date(text: str) -> bool:
@@ -421,15 +416,14 @@ def _is_json(text: str) -> bool:
         return False
 
 
-def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
-    plan.kind, plan.encoding, plan.values = "number", NumberEncoding(decimal), values
-    plan.wrong = _too_large(values)
-    present = plan.present
+def _decide_number(plan: Plan, decimal: str = ".") -> None:
+    plan.read_as("number", NumberEncoding(decimal))
+    plan.wrong, present = _too_large(plan.values), plan.present
     different, n = np.unique(present), len(present)
     if plan.wrong:
         return
     if not (present == np.round(present)).all():
-        _look_for_sentinel(plan, different)
+        _look_for_sentinel(plan, different, decimal)
         return
     plan.kind, words = "whole", _words(plan.name)
     may_be_id = _FEWEST_FOR_ID <= n == len(different)
@@ -446,7 +440,7 @@ def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
         plan.leave_out("id", because, "almost surely an id")
     elif counts_rows:
         plan.warn("numbers the rows like an id; kept because of its name")
-    elif _is_clock(different, words):
+    elif decimal == "." and _is_clock(different, words):
         plan.read_as("date", _TIMES)
         plan.warn("read as times of day (1345 is 13:45); declare it as a number if it is one")
     elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
@@ -455,7 +449,7 @@ def _decide_number(plan: Plan, values: Floats, decimal: str = ".") -> None:
     else:
         if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")
-        _look_for_sentinel(plan, different)
+        _look_for_sentinel(plan, different, decimal)
 
 
 def _is_calendar(different: Floats) -> bool:
@@ -495,7 +489,7 @@ def _too_large(values: Floats) -> str:
     return f"has {word} (row {rows[0] + 1}): correct it or empty the cell"
 
 
-def _look_for_sentinel(plan: Plan, different: Floats) -> None:
+def _look_for_sentinel(plan: Plan, different: Floats, decimal: str) -> None:
     """Look for sentinel values that mean "missing".
 
     A sentinel of three or more digits (999, -9999) that occurs more than once, and farther from all
@@ -521,9 +515,8 @@ def _look_for_sentinel(plan: Plan, different: Floats) -> None:
                 f"{end:.0f} ({n_cells} cell{'s' * (n_cells > 1)}) may stand for a missing value; "
                 "empty these cells if it does"
             )
-    if sentinels and isinstance(plan.encoding, NumberEncoding):
-        plan.encoding = replace(plan.encoding, sentinels=sentinels)
-        plan.values = np.where(np.isin(plan.values, sentinels), np.nan, plan.values)
+    if sentinels:
+        plan.read_as(plan.kind, NumberEncoding(decimal, sentinels))
 
 
 def _words(name: str) -> set[str]:

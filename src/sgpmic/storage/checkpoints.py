@@ -99,12 +99,11 @@ class Checkpoint:
             if self._group.process == 0:
                 shutil.rmtree(final, ignore_errors=True)
                 unfinished.rename(final)
+                for older in self._iterations()[:-1]:
+                    shutil.rmtree(older, ignore_errors=True)
         except OSError:
             shutil.rmtree(unfinished, ignore_errors=True)  # the disk may be full
             raise
-        if self._group.process == 0:
-            for older in self._iterations()[:-1]:
-                shutil.rmtree(older, ignore_errors=True)
 
     def _write(self, folder: Path, seeds: list[int], fits: list[StartFit]) -> None:
         group = self._group

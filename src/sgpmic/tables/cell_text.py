@@ -131,8 +131,6 @@ _DATES = tuple(
     )
 )
 _TIME = re.compile(_CLOCK, re.IGNORECASE)
-# POSIX: two-digit years from 69 on are in the 1900s.
-_PIVOT = 69
 
 
 def parse_date(text: str, day_first: bool) -> float | None:
@@ -143,7 +141,7 @@ def parse_date(text: str, day_first: bool) -> float | None:
     parts = found.groupdict(default="")
     year = int(parts["year"])
     if len(parts["year"]) == 2:
-        year += 1900 if year >= _PIVOT else 2000
+        year += 1900 if year >= 69 else 2000  # as POSIX has it
     if not 1000 <= year <= 2999:
         return None  # more likely a number or a code
     if "first" in parts:
@@ -157,9 +155,8 @@ def parse_date(text: str, day_first: bool) -> float | None:
     time = _day_fraction(parts) if parts["hour"] else 0.0
     if days is None or time is None:
         return None
-    zone, minutes = parts["zone"], 0
-    if zone[:1] in ("+", "-"):
-        minutes = int(zone[1:3]) * 60 + int(zone[-2:])
+    zone = parts["zone"]
+    minutes = int(zone[1:3]) * 60 + int(zone[-2:]) if zone[:1] in ("+", "-") else 0
     return days + time - (-minutes if zone[:1] == "-" else minutes) / 1440
 
 

@@ -423,17 +423,15 @@ _ENCODINGS: dict[str, type[Encoding]] = {
 
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:
     """Return unique names of all features; ``names`` are those of the columns."""
-    taken: set[str] = set()
-    found = []
+    found: dict[str, None] = {}
     for column, encoding in zip(names, encodings, strict=True):
         for name in encoding.feature_names(column) if encoding is not None else ():
             # A column may have the same name as another's level.
             new, number = name, 2
-            while new in taken:
+            while new in found:
                 new, number = f"{name} ({number})", number + 1
-            taken.add(new)
-            found.append(new)
-    return found
+            found[new] = None
+    return list(found)
 
 
 def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any]) -> dict[str, Any]:

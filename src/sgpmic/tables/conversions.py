@@ -332,7 +332,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
             "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
             "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
         )
-    named, table = True, None
+    named = True
     if isinstance(X, Mapping):
         names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
         lengths = {len(column) for column in columns}
@@ -348,7 +348,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
         table = pa.table(X)
-        names = table.column_names
+        names, columns = table.column_names, table.columns
     elif hasattr(X, "__dataframe__"):
         from pyarrow.interchange import from_dataframe
 
@@ -373,7 +373,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
             f"several columns are named {list_names(shared)}; give every column its own name"
         )
     _check_characters(names, "the name of column")
-    return pa.table(columns, names=names) if table is None else table, named
+    return pa.table(columns, names=names), named
 
 
 def numbered_names(count: int) -> tuple[str, ...]:

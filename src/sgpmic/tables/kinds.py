@@ -186,10 +186,8 @@ class Plan:
         merged = _merge_spellings(self.levels, self.codes)
         if not len(self.values):
             n_different = len(merged[0])
-        if n_different < 2 and self.kind != "empty" and self.cells.holds != "other":
-            self.leave_out("constant", "constant")
-            if not n_different:
-                self.leave_out("empty", _NO_VALUE)
+        if n_different < 2 and self.cells.holds != "other":
+            self.leave_out(*("constant", "constant") if n_different else ("empty", _NO_VALUE))
             self.values = np.empty(0)
         if self.kind != "text":
             self.levels, self.codes = merged
@@ -231,8 +229,6 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
         plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
     elif cells.holds == "other":
         plan.leave_out("text", "lists, records or bytes", _NESTED)
-    else:
-        plan.leave_out("empty", _NO_VALUE)
     plan.read_levels()
     may_be_target = plan.kind in ("whole", "yes_no", "category", "ordered")
     if plan.is_kept and may_be_target and _words(name) & _TARGET_WORDS:

@@ -270,8 +270,6 @@ def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
     kept = [i for i in range(len(counts)) if i not in rare]
     if len(kept) + bool(rare) < 2:
         return None
-    if len(rare) == 1:  # a single level keeps its name
-        kept, rare = [*kept, *rare], []
     sizes = [*counts[kept], counts[rare].sum()] if rare else counts[kept]
     return CategoryEncoding(
         levels=tuple(plan.levels[i] for i in kept),

@@ -257,9 +257,7 @@ class DateEncoding(Encoding):
 
     def decode(self, features: Floats) -> NDArray[Any]:
         # datetime64, or timedelta64 for times of day.
-        days = self.days(features)
-        seconds = np.where(np.isnan(days), 0.0, np.round(days * 86_400)).astype("timedelta64[s]")
-        seconds[np.isnan(days)] = np.timedelta64("NaT")
+        seconds = np.round(self.days(features) * 86_400).astype("timedelta64[s]")  # NaN as NaT
         return seconds if self.time_only else np.datetime64("1970-01-01T00:00:00") + seconds
 
 

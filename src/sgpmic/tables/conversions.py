@@ -128,10 +128,9 @@ def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array
     for names, texts, numbers in _cast_together(columns):
         odd = pc.or_kleene(pc.match_substring_regex(texts, _CODE), pc.invert(pc.is_finite(numbers)))
         odd = odd.fill_null(False).to_numpy(zero_copy_only=False).reshape(len(names), -1)
-        is_odd, n_rows = odd.any(axis=1).tolist(), odd.shape[1]
-        for j, name in enumerate(names):
-            if not is_odd[j]:
-                found[name] = numbers.slice(j * n_rows, n_rows)
+        n_rows = odd.shape[1]
+        for j in np.flatnonzero(~odd.any(axis=1)).tolist():
+            found[names[j]] = numbers.slice(j * n_rows, n_rows)
     return found
 
 
@@ -252,11 +251,8 @@ class Cells:
         """Return the distinct cells, as text or as numbers, and every cell's index into them."""
         if self.holds == "text":
             return self.texts, self.codes
-        present = ~np.isnan(self.values)
-        found, inverse = np.unique(self.values[present], return_inverse=True)
-        codes = np.full(len(self.values), -1)
-        codes[present] = inverse
-        return found.tolist(), codes
+        found, codes = np.unique(self.values, return_inverse=True)
+        return found[~np.isnan(found)].tolist(), np.where(np.isnan(self.values), -1, codes)
 
     def _words(self, cell: str | float) -> str:
         if isinstance(cell, str):

@@ -32,7 +32,6 @@ from sgpmic.tables.errors import (
 # Maximum rows of a piece.
 _ROWS = 65536
 _BUFFER_BYTES = 1 << 20
-_FILE_MAGIC = b"ARROW1"
 # Larger tables with a smaller share of filled cells are mistakes.
 _MOST_EMPTY, _FEWEST_FILLED = 10**8, 1e-3
 # Names of the arrays in an archive that hold the table, and its column names.
@@ -86,12 +85,10 @@ def open_parquet(path: str) -> Source:
             groups = np.flatnonzero((ends[:-1] < rows.stop) & (ends[1:] > rows.start))
             before = int(ends[groups[0]]) if len(groups) else 0
             for batch in file.iter_batches(_ROWS, groups.tolist(), list(names)):
-                wanted = batch.slice(
+                yield batch.slice(
                     max(rows.start - before, 0), max(rows.stop - max(before, rows.start), 0)
                 )
                 before += len(batch)
-                if len(wanted):
-                    yield wanted
 
     return _source(path, kind, names, n_rows, batches)
 
@@ -101,7 +98,7 @@ def open_ipc(path: str) -> Source:
     kind = "an Arrow or Feather file"
     # Not memory-mapped: a file truncated while being read would crash the process.
     with decoding(path, kind), pa.OSFile(path) as source:
-        is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+        is_file = source.read(6) == b"ARROW1"
         source.seek(0)
         every = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).schema.names
     index = {name: i for i, name in enumerate(every)}

@@ -108,8 +108,6 @@ class TableReader(Source):
         self, features: Sequence[str], texts: Sequence[str] = (), block_rows: int | None = None
     ) -> Iterator[Block]:
         """Yield `raw_blocks` of ``features``, as finite numbers or NaN, and ``texts``, as text."""
-        if not features:
-            raise TableError(f"{self.path}: no feature column is left; keep at least one column")
         self.require([*features, *texts])
         parts = self._converted(features, texts)
         yield from map(Block.join, self._in_blocks(parts, len(features), block_rows))

@@ -66,10 +66,9 @@ def prepare_process() -> None:
     """Suppress XLA's log messages, and ignore write errors of the output streams."""
     # Loading a compiled program makes XLA print errors about tuning flags that no processor has.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    screens: Any = sys
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is not None:
-            setattr(screens, name, Screen(getattr(sys, name)))
+            setattr(sys, name, Screen(getattr(sys, name)))
 
 
 class Screen:
@@ -246,11 +245,10 @@ def dimensions(words: str) -> int | float | str:
 
 def name_device(name: str) -> None:
     """Select the JAX platform; JAX must not be imported yet."""
-    platforms = {"auto": "", "cpu": "cpu", "gpu": "cuda"}
-    if name not in platforms:
+    if name in ("cpu", "gpu"):
+        os.environ["JAX_PLATFORMS"] = "cuda" if name == "gpu" else name
+    elif name != "auto":
         raise fail(f"--device {name}: choose auto, cpu or gpu.")
-    if name != "auto":
-        os.environ["JAX_PLATFORMS"] = platforms[name]
 
 
 def check_device(name: str) -> None:

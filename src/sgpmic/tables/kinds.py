@@ -486,12 +486,7 @@ def _too_large(values: Floats) -> str:
 
 
 def _look_for_sentinel(plan: Plan, different: Floats, decimal: str) -> None:
-    """Look for sentinel values that mean "missing".
-
-    A sentinel of three or more digits (999, -9999) that occurs more than once, and farther from all
-    other values than five times their range, is set to missing, with a warning. Others that are
-    isolated (by three times the widest gap), or repeated and alone below 0, only get the warning.
-    """
+    """Set repeated, very distant codes such as 999 to missing; only warn about others."""
     if len(different) < 5:
         return
     sentinels: tuple[float, ...] = ()

@@ -17,14 +17,10 @@ import pytest
 from hypothesis import example as always
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tables import read_table
 
 from sgpmic.tables import text_files
-from sgpmic.tables.reader import (
-    TableError,
-    open_table,
-    read_table,
-    without_ending,
-)
+from sgpmic.tables.reader import TableError, open_table, without_ending
 
 NAMES = ("alpha", "beta", "gamma")
 N_ROWS = 2500

@@ -19,14 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.tables import read_table
 
 from sgpmic.tables import text_files
 from sgpmic.tables.conversions import column_words
-from sgpmic.tables.reader import (
-    TableError,
-    open_table,
-    read_table,
-)
+from sgpmic.tables.reader import TableError, open_table
 
 
 def complaint(folder: Path, content: str | bytes, name: str = "t.csv", **options) -> str:

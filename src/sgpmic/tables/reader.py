@@ -29,7 +29,6 @@ from sgpmic.tables.text_files import open_text
 
 # Number of runs of rows that a sample consists of, for formats with random access.
 _PLACES = 20
-_CELL_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -119,10 +118,10 @@ class TableReader(Source):
         held: list[_Rows] = []
         n_held = n_all = 0
         if block_rows is None and self.n_rows is not None:
-            check_memory(self.path, _CELL_BYTES * n_columns * self.n_rows)
+            check_memory(self.path, 8 * n_columns * self.n_rows)
         for piece in pieces:
             if self.n_rows is None:
-                check_memory(self.path, _CELL_BYTES * n_columns * (n_held + len(piece)))
+                check_memory(self.path, 8 * n_columns * (n_held + len(piece)))
             n_all += len(piece)
             done = 0
             while done < len(piece):
@@ -220,8 +219,8 @@ class TableReader(Source):
     def choose_features(
         self,
         columns: Sequence[str],
-        id_column: str | None,
-        label_column: str | None,
+        id_column: str | None = None,
+        label_column: str | None = None,
         drop: Sequence[str] = (),
     ) -> list[str]:
         """Return ``columns`` or, if empty, all without another role; raise if one has two roles."""
@@ -402,24 +401,17 @@ class Table:
 
 
 def read_table(
-    path: str | os.PathLike[str],
-    *,
-    columns: Sequence[str] = (),
-    id_column: str | None = None,
-    label_column: str | None = None,
-    share: tuple[int, int] = (0, 1),
+    path: str | os.PathLike[str], *, columns: Sequence[str] = (), share: tuple[int, int] = (0, 1)
 ) -> Table:
-    """Read a table into memory.
+    """Read a table of numbers into memory.
 
-    ``columns`` are the features, in the desired order; if empty, all but the others named here. Id
-    and label columns may be of any type and are read as text. ``share`` is the index, from 0, of
-    the part of the rows to read, and the number of equal parts they are divided into.
+    ``columns`` are the features, in the desired order; all if empty. ``share`` is the index, from
+    0, of the part of the rows to read, and the number of equal parts they are divided into.
 
-    Raises `TableError` if the file is not a table, a column does not exist or has two roles, or a
-    feature value is infinite or not a number.
+    Raises `TableError` if the file is not a table, a column does not exist, or a value is infinite
+    or not a number.
     """
     reader = open_table(path)
-    features = reader.choose_features(columns, id_column, label_column)
-    texts = [name for name in (id_column, label_column) if name is not None]
-    block = next(reader.share(*share).blocks(features, texts))
-    return Table.of(block, features, id_column, label_column)
+    features = reader.choose_features(columns)
+    block = next(reader.share(*share).blocks(features))
+    return Table.of(block, features, None, None)

@@ -1,0 +1,22 @@
+"""Tables with names and labels of their rows, read as the commands read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sgpmic.tables.reader import Table, open_table
+
+
+def read_table(
+    path: Path,
+    *,
+    columns: Sequence[str] = (),
+    id_column: str | None = None,
+    label_column: str | None = None,
+) -> Table:
+    """Read a table of numbers, with the ids and labels of its rows as text."""
+    reader = open_table(path)
+    features = reader.choose_features(columns, id_column, label_column)
+    texts = [name for name in (id_column, label_column) if name is not None]
+    return Table.of(next(reader.blocks(features, texts)), features, id_column, label_column)

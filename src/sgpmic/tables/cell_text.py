@@ -38,7 +38,6 @@ MISSING_IN_NUMBERS = MISSING | {
 _PLAIN_NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
 )
-_BOOLEANS = {"true": 1.0, "false": 0.0}
 _SPACES = "\u0020\u00a0\u2009\u202f"
 _CURRENCY = r"[$€£¥₹₽₩]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD"
 _UNIT = rf"%|‰|{_CURRENCY}|kg|mg|g|lbs?|km|cm|mm|m|ft|°?[CF]|°|ms|min|hrs?|h|s|years?|yrs?"
@@ -67,7 +66,7 @@ def parse_plain_number(text: str, decimal: str = ".") -> float | None:
     if _PLAIN_NUMBER.fullmatch(word):
         return float(word)
     lower = word.lower()
-    return float("nan") if lower in MISSING_WORDS else _BOOLEANS.get(lower)
+    return float("nan") if lower in MISSING_WORDS else {"true": 1.0, "false": 0.0}.get(lower)
 
 
 def parse_number(text: str, decimal: str = ".") -> float | None:

@@ -31,7 +31,6 @@ from sgpmic.tables.errors import (
 
 # Maximum rows of a piece.
 _ROWS = 65536
-_BUFFER_BYTES = 1 << 20
 # Larger tables with a smaller share of filled cells are mistakes.
 _MOST_EMPTY, _FEWEST_FILLED = 10**8, 1e-3
 # Names of the arrays in an archive that hold the table, and its column names.
@@ -77,7 +76,7 @@ def open_parquet(path: str) -> Source:
 
     def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
         # Small buffer, because a single row group may be the whole file.
-        options = {"buffer_size": _BUFFER_BYTES, "pre_buffer": False}
+        options = {"buffer_size": 1 << 20, "pre_buffer": False}
         with pq.ParquetFile(path, **options, page_checksum_verification=True) as file:
             # The row groups that overlap the range, and the number of rows before them.
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]

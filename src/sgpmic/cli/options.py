@@ -213,12 +213,11 @@ def in_options(said: Exception | Warning | str) -> str:
         return str(said)
     options = []
     for parameter in message.parameters:
-        name, _, value = parameter.partition("=")
-        value = value.strip("'")
+        name, _, value = parameter.replace("'", "").partition("=")
         if option := OPTIONS.get(parameter):
             options.append(option)
         elif option := OPTIONS.get(name):
-            options.append(f"{option} {value}" if value else option)
+            options.append(f"{option} {value}")
     return f"{message.sentence} ({', '.join(options)})." if options else f"{message.sentence}."
 
 

@@ -206,11 +206,10 @@ def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any
 def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
     model, data, options = fit.model, fit.data, fit.options
     ignored = {"em__callbacks", "computation__checkpoint", "start__warm_start", "verbose"}
-    plain = (str, bool, int, float, type(None))
     settings = {
         name: value
         for name, value in model.get_params().items()
-        if name not in ignored and isinstance(value, plain)
+        if name not in ignored and isinstance(value, str | int | float | None)
     }
     names = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "pyarrow")
     return {

@@ -141,7 +141,6 @@ def launch(command: Sequence[str], n_processes: int) -> int:
                 children.append(
                     subprocess.Popen(command, env=env, stdout=screen, pass_fds=[reader])
                 )
-            os.close(reader)
             exits = wait_for_exits([partial(poll, child) for child in children])
     except KeyboardInterrupt as request:
         if request.args:  # SIGTERM: unlike Ctrl-C, it did not reach the children
@@ -151,13 +150,13 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         log.unlink()
         return 130
     except OSError:  # the command cannot be started
-        os.close(reader)
         log.unlink()
         raise
     finally:
         for child in children:
             child.kill()
             child.wait()
+        os.close(reader)
         os.close(writer)
     # A process with a positive exit code has printed its own error.
     explained = max((code for code, message in exits if code > 0 and not message), default=0)

@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn, Self, TextIO
@@ -390,10 +390,8 @@ def divert_runtime_output() -> None:
 
 def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
     """Reopen a stream on a duplicate of its file descriptor, if that is ``descriptor``."""
-    try:
-        if stream.fileno() != descriptor:
-            return stream
-    except (OSError, ValueError):
-        return stream
-    stream.flush()
-    return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)
+    with suppress(OSError, ValueError):
+        if stream.fileno() == descriptor:
+            stream.flush()
+            return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)
+    return stream

@@ -12,6 +12,7 @@ import os
 import stat
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeVar
@@ -350,11 +351,9 @@ def _find_format(path: str, start: bytes) -> _Format:
         found = _JSON
     if found is _ZIP:
         members: list[str] = []
-        try:
-            with zipfile.ZipFile(path) as archive:
-                members = archive.namelist()
-        except Exception:  # damaged, which the archive reader reports
-            pass
+        # If it is damaged, the archive reader reports it.
+        with suppress(Exception), zipfile.ZipFile(path) as archive:
+            members = archive.namelist()
         if "xl/workbook.xml" in members:
             found = _WORKBOOK
         elif "[Content_Types].xml" in members or "mimetype" in members:

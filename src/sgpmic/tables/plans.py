@@ -102,8 +102,7 @@ def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
         for i in reversed(order[:place]):
             if products[j] - products[i] > 1e-6 * (1 + abs(products[j])):
                 break
-            same = np.allclose(forms[i], forms[j], rtol=0, atol=_EXACTLY)
-            if same and same_gaps(i, j):
+            if np.allclose(forms[i], forms[j], rtol=0, atol=_EXACTLY) and same_gaps(i, j):
                 first[i] = first[j] = min(first.get(i, i), i, j)
     found = {j: (root, True) for j, root in first.items() if j != root}
     if len(columns) > _MOST_COLUMNS:
@@ -249,22 +248,17 @@ def choose_encodings(
 
 
 def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
-    """Return the encoding of a category, or None if all but one level are rare.
-
-    Rare levels (:func:`~sgpmic.tables.kinds.least_count`) are merged; if their total is still too
-    small, so is the rarest of the others. A declared category of two levels keeps both.
-    """
+    """Return the encoding of a category, or None if all but one level are rare."""
     present = plan.codes[plan.codes >= 0]
     counts = np.bincount(present, minlength=len(plan.levels))
-    least = least_count(len(present), min_frequency)
-    if plan.declared and len(counts) == 2:
-        least = 1
-    n_kept = int((counts >= least).sum())
+    is_pair = plan.declared and len(counts) == 2  # which keeps both
+    least = 1 if is_pair else least_count(len(present), min_frequency)
     # A level named "other" absorbs the rare ones.
     named = next((i for i, level in enumerate(plan.levels) if key(level) == OTHER), None)
-    rare = list(range(n_kept, len(counts)))
+    rare = np.flatnonzero(counts < least).tolist()
     if rare and named is not None and named not in rare:
         rare.append(named)
+    # If they are too few together, the rarest of the others joins them.
     while rare and counts[rare].sum() < least and len(rare) < len(counts):
         rare.insert(0, max(set(range(len(counts))) - set(rare)))
     kept = [i for i in range(len(counts)) if i not in rare]
@@ -289,11 +283,7 @@ def _is_rare(plan: Plan, min_frequency: float) -> bool:
 
 
 def _encode_date(plan: Plan, mixed: bool = False) -> DateEncoding:
-    """Return the encoding of a date.
-
-    The phase of the year is encoded if the dates span two years or more, that of the day if there
-    are times and they span two days or more; both only if the phases are spread out.
-    """
+    """Return the encoding of dates: as days, and as phases of the periods that they span twice."""
     days, times = plan.present, plan.is_time
     span = float(np.ptp(days))
     year = _circle_size(days, YEAR) if span >= 2 * YEAR and not times else None

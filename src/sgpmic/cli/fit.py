@@ -135,8 +135,7 @@ def _read(
     job.group = job.do(lambda: ProcessGroup(len(data.values)))
     if n_empty := int(job.group.total(np.float64(empty.sum()))):
         # Ids that are row numbers stay those of the file.
-        notes = (*data.notes, rows.note(n_empty))
-        data = replace(data, ids=rows.names(~empty), notes=notes)
+        data = replace(data, ids=rows.names(~empty), notes=(*data.notes, rows.note(n_empty)))
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print(
             "No header was found: the first line is a row; columns are named feature_1, …"

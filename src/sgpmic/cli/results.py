@@ -270,8 +270,7 @@ def write_report(
 
     texts = {}
     if len(data.values) == record["data"]["rows"]:  # not a sample
-        found = read_texts(table or record["table"], record["columns"])
-        for name, words in found.items():
+        for name, words in read_texts(table or record["table"], record["columns"]).items():
             if name == data.id_name:
                 continue
             if len(words) == len(empty):
@@ -414,8 +413,7 @@ class FitDisplay(Progress):
         left = (total - done) * progress.seconds / progress.iteration
         sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
         more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
-        several = progress.n_starts > 1
-        start = f"start {progress.start + 1}/{progress.n_starts}, " if several else ""
+        start = f"start {progress.start + 1}/{progress.n_starts}, " if progress.n_starts > 1 else ""
         self._bound = f"bound {progress.bound:.6g}"
         parts = [
             f"{start}iteration {progress.iteration}/{progress.max_iter}",

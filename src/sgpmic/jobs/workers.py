@@ -184,8 +184,7 @@ def run_job(
     function that returns its exit, or None while it runs. Raises a ValueError if a process rejected
     its input, a JobError if one was lost or failed otherwise; others may still be running.
     """
-    variables = environments(slots)
-    exits = wait_for_exits([start(process, own) for process, own in enumerate(variables)])
+    exits = wait_for_exits([start(process, own) for process, own in enumerate(environments(slots))])
     if all(code == 0 for code, _ in exits):
         return
     cause = root_cause(exits)

@@ -310,8 +310,7 @@ def _check_arrays(arrays: Arrays, table: _Table, kernel: Kernel) -> None:
         parameters = {name: arrays[f"kernel.{name}"][g] for name in kernel.parameters()}
         type(kernel)(ard=kernel.ard, **parameters)
     for covariance in arrays["covariances"][arrays["weights"] > 0]:
-        largest = np.abs(covariance).max()
-        if (np.abs(covariance - covariance.T) > 1e-9 * largest).any():
+        if (np.abs(covariance - covariance.T) > 1e-9 * np.abs(covariance).max()).any():
             raise ValueError("covariances are not symmetric")
         if not (np.linalg.eigvalsh(covariance) > 0).all():
             raise ValueError("covariances are not positive definite")

@@ -119,8 +119,7 @@ class Encoding(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as a JSON-serializable dict."""
-        values = vars(self).items()
-        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in values}
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(self).items()}
         return {"encoding": self.kind, **plain}
 
     @property

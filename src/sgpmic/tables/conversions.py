@@ -77,8 +77,7 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
     cast: dict[str, Floats] = {}
     for names, _, numbers in _cast_together(texts, decimal):
-        rows = _floats(numbers).reshape(len(names), -1)
-        cast |= zip(names, rows, strict=True)
+        cast |= zip(names, _floats(numbers).reshape(len(names), -1), strict=True)
     found, bad = [], {}
     for name, column in columns.items():
         if name not in texts:

@@ -84,9 +84,7 @@ def open_parquet(path: str) -> Source:
             groups = np.flatnonzero((ends[:-1] < rows.stop) & (ends[1:] > rows.start))
             before = int(ends[groups[0]]) if len(groups) else 0
             for batch in file.iter_batches(_ROWS, groups.tolist(), list(names)):
-                yield batch.slice(
-                    max(rows.start - before, 0), max(rows.stop - max(before, rows.start), 0)
-                )
+                yield batch[max(rows.start - before, 0) : max(rows.stop - before, 0)]
                 before += len(batch)
 
     return _source(path, kind, names, n_rows, batches)

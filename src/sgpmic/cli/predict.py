@@ -174,10 +174,9 @@ def _write_answers(
         console=console,
     )
     wanted = [] if id_name is None else [id_name]
-    strange: list[str] = []
-    blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, strange)
+    notes: list[str] = []
+    blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, notes)
     names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # not in old runs
-    notes: set[str] = set()
     total = flagged = n_empty = 0
     with replacing(target) as file, bar:
         task = bar.add_task("0 rows", total=reader.n_rows)
@@ -186,7 +185,7 @@ def _write_answers(
                 # In C order, because summation order affects rounding.
                 rows = np.ascontiguousarray(block.values, np.float64)
                 found = model.predictor.assess(dense_rows(rows, model.reduction))
-            notes |= {str(w.message) for w in said}
+            notes += [str(w.message) for w in said]
             answers = model_columns(found.labels, found.memberships, found.embedding, names)
             answers |= {"log_density": found.log_density, "unusual": found.unusual.astype(int)}
             empty = found.labels < 0
@@ -196,4 +195,4 @@ def _write_answers(
             flagged += int(found.unusual.sum())
             n_empty += int(empty.sum())
             bar.update(task, completed=total, description=plural(total, "row"))
-    return total, flagged, n_empty, notes | set(strange)
+    return total, flagged, n_empty, set(notes)

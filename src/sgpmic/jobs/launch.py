@@ -138,9 +138,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             for process, variables in enumerate(environments([local_slot()] * n_processes)):
                 env = {**os.environ, **variables, job.LAUNCHER: str(reader), job.LOG: file.name}
                 screen = None if process == 0 else subprocess.DEVNULL
-                children.append(
-                    subprocess.Popen(command, env=env, stdout=screen, pass_fds=[reader])
-                )
+                children += [subprocess.Popen(command, env=env, stdout=screen, pass_fds=[reader])]
             exits = wait_for_exits([partial(poll, child) for child in children])
     except KeyboardInterrupt as request:
         if request.args:  # SIGTERM: unlike Ctrl-C, it did not reach the children

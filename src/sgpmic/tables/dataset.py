@@ -260,13 +260,12 @@ def read_blocks(
     None, plain numbers are yielded as one block, others in blocks of any size.
     """
     known = set(reader.names)
-    is_present = np.asarray([name in known for name in features], bool)
     present = [name for name in features if name in known]
     if encoder is None:
         for block in reader.blocks(present, texts, block_rows):
             if len(present) < len(features):
                 values = np.full((len(block), len(features)), np.nan)
-                values[:, is_present] = block.values
+                values[:, [name in known for name in features]] = block.values
                 block = Block(values, block.texts)
             yield block
         return

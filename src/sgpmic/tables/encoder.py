@@ -263,11 +263,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 continue
             encoded[:, self._places[j]] = result.values
             if result.unseen:
-                notes.append(
-                    f"levels of {quote(name)} not seen in fit: {list_names(result.unseen)}"
-                )
+                notes += [f"levels of {quote(name)} not seen in fit: {list_names(result.unseen)}"]
             if result.outside:
-                notes.append(f"{result.outside} cells of {quote(name)} that have no logarithm")
+                notes += [f"{result.outside} cells of {quote(name)} that have no logarithm"]
         raise_wrong(wrong)
         if notes:
             warnings.warn(f"Taken as missing: {'; '.join(notes)}.", SGPMICWarning, stacklevel=2)

@@ -320,8 +320,8 @@ class Layout(NamedTuple):
 def find_layout(start: bytes) -> Layout:
     """Detect the layout of a file from its first bytes, which include a whole record."""
     scores, regular, numeric = {}, set(), set()
-    for delimiter in _DELIMITERS:
-        rows = _first_rows(start, delimiter, _SAMPLE_RECORDS)
+    rows_by_delimiter = {delimiter: _first_rows(start, delimiter) for delimiter in _DELIMITERS}
+    for delimiter, rows in rows_by_delimiter.items():
         length, count = Counter(len(row) for row in rows).most_common(1)[0]
         if length < 2:
             scores[delimiter] = 0.0
@@ -339,7 +339,7 @@ def find_layout(start: bytes) -> Layout:
     best = max(scores, key=lambda delimiter: scores[delimiter])  # the first, if tied
     # A single column has no delimiter, and the comma is as good as any.
     delimiter = best if scores[best] > 0 else b","
-    cells = _first_rows(start, delimiter, 1)[0]
+    cells = rows_by_delimiter[delimiter][0]
     numbers = [_as_number(cell, delimiter) for cell in cells]
     words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
     # Years and codes may be column names, but 5.1 rarely is.
@@ -356,17 +356,17 @@ def _as_number(cell: str, delimiter: bytes) -> float | None:
     return next((number for number in numbers if number is not None), None)
 
 
-def _first_rows(start: bytes, delimiter: bytes, most: int) -> list[list[str]]:
+def _first_rows(start: bytes, delimiter: bytes) -> list[list[str]]:
     """Return the unquoted fields of the first records that are not blank."""
     # A few records suffice if they are very long.
-    for sample, limit in ((start[:_SAMPLE_BYTES], most), (start, min(most, _LONG_RECORDS))):
+    for sample, most in ((start[:_SAMPLE_BYTES], _SAMPLE_RECORDS), (start, _LONG_RECORDS)):
         records = [record for record, _ in cut(sample, _separators(delimiter), b"\n")]
         if len(sample) < len(start):
             records.pop()  # may be truncated
-        records = [record for record in records if record.strip(b" \t")]
+        records = [record for record in records if record.strip(b" \t")][:most]
         if records:
-            return [_split_record(record, delimiter) for record in records[:limit]]
-    return [_split_record(start, delimiter)]
+            break
+    return [_split_record(record, delimiter) for record in records]
 
 
 def _split_record(record: bytes, delimiter: bytes) -> list[str]:

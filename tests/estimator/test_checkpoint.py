@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sgpmic import SGPMIC, Progress
+from sgpmic import SGPMIC, Computation, Progress
+from sgpmic.process_group import ProcessGroup
+from sgpmic.storage.checkpoints import Checkpoint
 from sgpmic.storage.model_file import ModelFileError
 
 
@@ -157,6 +159,15 @@ def test_other_files_are_refused_and_left_alone(straight: SGPMIC, tmp_path: Path
         with pytest.raises(ModelFileError, match=words):
             SGPMIC().set_params(**settings(computation__checkpoint=path)).fit(blobs())
         assert path.read_bytes() == before
+
+
+def test_iterations_are_sorted_by_number(tmp_path: Path) -> None:
+    computation = Computation(checkpoint=str(tmp_path))
+    checkpoint = Checkpoint(computation, blobs(), ProcessGroup(60), SGPMIC().get_params())
+    names = [f"iteration-{number:06d}" for number in (999, 999_999, 1_000_000)]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert [path.name for path in checkpoint._iterations()] == names
 
 
 def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:

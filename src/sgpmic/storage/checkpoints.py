@@ -134,8 +134,9 @@ class Checkpoint:
         write_model(folder / _REST, header | {"outcomes": described}, arrays)
 
     def _iterations(self) -> list[Path]:
-        found = self.path.glob("iteration-*")
-        return sorted(path for path in found if re.fullmatch(r"iteration-\d{6,}", path.name))
+        paths = self.path.glob("iteration-*")
+        found = [path for path in paths if re.fullmatch(r"iteration-\d{6,}", path.name)]
+        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 
     def load(self, template: State, n_starts: int) -> _Snapshot | None:
         """Return the newest snapshot, with X and S of this process's rows, or None.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -16,6 +17,7 @@ from sgpmic.report import profiles, render_report
 from sgpmic.report.content import RunContent, describe_rows
 from sgpmic.report.explanations import explain
 from sgpmic.tables.columns import Levels
+from sgpmic.tables.encoder import describe
 
 Row = dict[str, object]
 
@@ -201,6 +203,60 @@ def test_every_statement_on_every_card_holds(table: str) -> None:
             check_line(content, rows, mine, plain(line))
             counted += 1
     assert counted >= 2 * content.n_clusters
+
+
+def test_times_within_a_day_are_told_apart() -> None:
+    days = 19_787 + np.r_[np.linspace(0.3, 0.4, 30), np.linspace(0.61, 0.8, 30)]
+    content = content_of(days[:, None], ["at"], np.repeat([0, 1], 30), dates=("at",))
+    morning, afternoon = explain(content)
+    assert morning.facts == "at before 2024-03-05 14:00 in 30 of 30 rows (elsewhere 0 of 30)"
+    assert afternoon.rule is not None
+    assert afternoon.rule.conditions == ("at from 2024-03-05 14:00 on",)
+    assert afternoon.rule.f1 == 1.0
+    (difference,) = afternoon.differences
+    assert difference.subject.words(difference.inside) == "2024-03-05 16:55"
+    page = render_report(content)
+    assert re.search(r'"dayParts":\s*\[1440\]', page)
+    assert re.search(r'"origins":\s*\[19787.0\]', page)
+
+
+def test_what_survey_questions_share_is_left_out() -> None:
+    stem = "How satisfied are you with the following aspects of our service? "
+    values = np.random.default_rng(0).normal(np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0))
+    content = content_of(values, [f"{stem}[Price]", f"{stem}[Speed]"], np.arange(90) // 30)
+    assert [one.name for one in explain(content)][1:] == [
+        "high …[Price], low …[Speed]",
+        "high …[Speed], low …[Price]",
+    ]
+
+
+def test_merged_levels_are_said_to_be_rare() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 100)
+    towns = np.where(labels == 0, "Bern", [f"town {i}" for i in range(200)])
+    table = {"town": towns, "height": rng.normal(labels)}
+    encoder = TableEncoder(kinds={"town": "category"}).fit(table)
+    described = describe(encoder, encoder.transform(table))
+    content = content_of(described.values, list(described.feature_names), labels)
+    content = replace(content, categories=described.categories)
+    bern, rare = explain(content)
+    assert bern.alone
+    assert not rare.alone
+    assert "town is rare (100 levels) in 100 of 100 rows" in rare.facts
+
+
+def test_a_condition_on_one_of_two_levels_names_it() -> None:
+    labels = np.repeat([0, 1], 40)
+    flag = Levels("flag", ("no", "yes"), labels.astype(np.int64))
+    content = content_of(np.ones((80, 1)), ["x"], labels, categories=(flag,))
+    rules = [found.rule for found in explain(content)]
+    assert [rule and rule.conditions for rule in rules] == [("flag is no",), ("flag is yes",)]
+
+
+def test_cuts_between_whole_numbers_are_whole() -> None:
+    labels = np.repeat([0, 1], 40)
+    found = explain(content_of(labels[:, None] * 1.0, ["count"], labels))[1]
+    assert found.facts.startswith("count at least 1 in 40 of 40 rows")
 
 
 def test_names_are_unique_and_short() -> None:

@@ -22,7 +22,7 @@ from sgpmic.learning.starts import explain_choice
 from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
 from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
-from sgpmic.report.words import day, listing, number, shorten
+from sgpmic.report.words import abbreviate, day, day_parts, listing, number, shorten
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -93,7 +93,7 @@ class Subject(NamedTuple):
     def words(self, value: float) -> str:
         """Format a mean, or a share of rows."""
         if self.kind == "date":
-            return day(value)
+            return day(value, day_parts(self.cells))
         if self.kind != "number":
             return percent(value)
         # Rounded to an integer, to avoid scientific notation.
@@ -108,11 +108,19 @@ class Subject(NamedTuple):
         if self.kind == "gap":
             said, holds = ("is known", "is missing"), ~self.known
         elif self.kind == "level":
-            level = shorten(self.levels[self.level], _LONGEST_IN_CONDITION)
-            said, holds = (f"is not {level}", f"is {level}"), self.cells == self.level
+            names = [shorten(level, _LONGEST_IN_CONDITION) for level in self.levels]
+            said = f"is not {names[self.level]}", f"is {names[self.level]}"
+            if len(names) == 2:  # the other one
+                said = f"is {names[1 - self.level]}", said[1]
+            holds = self.cells == self.level
         elif self.kind == "date":
-            cut = float(np.floor(above))
-            said, holds = (f"before {day(cut)}", f"from {day(cut)} on"), self.cells >= cut
+            # The coarsest unit that has a time between: days, hours, minutes or seconds.
+            for parts in (1, 24, 1440, 86400):
+                cut = np.floor(above * parts + 1e-4) / parts
+                if cut > below:
+                    break
+            words = day(cut, parts)
+            said, holds = (f"before {words}", f"from {words} on"), self.cells >= cut - 1e-9
         else:
             cut, digits = _round_cut(below, above)
             words = number(cut, digits)
@@ -144,14 +152,17 @@ class Difference(NamedTuple):
 def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
     """Compare clusters with other rows: numbers, then levels, then missingness."""
     labels, M = content.labels, content.n_clusters
+    columns = [*content.feature_names, *(column.name for column in content.categories)]
+    names = abbreviate(columns, _LONGEST)
     subjects = [
-        Subject("date" if name in content.dates else "number", j, name, content.values[:, j])
+        Subject("date" if name in content.dates else "number", j, names[j], content.values[:, j])
         for j, name in enumerate(content.feature_names)
     ]
     gaps = [one._replace(kind="gap") for one in subjects]
     compared = [statistics.cluster_profiles(content.values, labels, M)]
-    for source, (name, levels, codes) in enumerate(content.categories, len(subjects)):
-        gaps.append(Subject("gap", source, name, codes, levels))
+    for source, (_, levels, codes, _) in enumerate(content.categories, len(subjects)):
+        levels = tuple(abbreviate(levels, _LONGEST))
+        gaps.append(Subject("gap", source, names[source], codes, levels))
         subjects += [gaps[-1]._replace(kind="level", level=k) for k in range(len(levels))]
         compared.append(statistics.level_shares(codes, len(levels), labels, M))
     missing = np.column_stack([~gap.known for gap in gaps])
@@ -180,7 +191,11 @@ def find_differences(
 
 
 def _find_medium(
-    content: RunContent, compared: Profiles, numbers: Ints, rows: Ints
+    content: RunContent,
+    subjects: Sequence[Subject],
+    compared: Profiles,
+    numbers: Ints,
+    rows: Ints,
 ) -> list[list[Difference]]:
     """Return, for every cluster, which of these ``numbers`` lie between those of other rows.
 
@@ -196,11 +211,10 @@ def _find_medium(
         sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
         for place in np.flatnonzero(effects >= _MEDIUM_EFFECT):
             j, effect = int(numbers[place]), float(effects[place])
-            name, known = content.feature_names[j], int(compared.known[m, j])
-            if name not in content.dates and sides[place] >= _EACH_SIDE * len(others):
-                subject = Subject("number", j, name, content.values[:, j])
-                means = float(center[place]), float(compared.outside[m, j])
-                found[m].append(Difference(subject, effect, *means, known, medium=True))
+            means = float(center[place]), float(compared.outside[m, j])
+            one = Difference(subjects[j], effect, *means, int(compared.known[m, j]), medium=True)
+            if one.subject.kind == "number" and sides[place] >= _EACH_SIDE * len(others):
+                found[m].append(one)
     return found
 
 
@@ -274,7 +288,7 @@ def explain(content: RunContent) -> list[Explanation]:
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
     numbers = strongest_first(compared.effects[:, : len(content.feature_names)])[:_SOME_COLUMNS]
     rules = _best_rules(subjects, numbers, rows, labels, M)
-    medium = _find_medium(content, compared, numbers, rows)
+    medium = _find_medium(content, subjects, compared, numbers, rows)
     telling = [
         sorted(some + more, key=lambda one: -abs(one.effect))
         for some, more in zip(differences, medium, strict=True)
@@ -382,7 +396,8 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
         counts = np.bincount(column.codes[mine & (column.codes >= 0)], minlength=1)
         has = column.codes == int(counts.argmax())
         both, size, total = int((has & mine).sum()), int(mine.sum()), int(has.sum())
-        if total and both >= ALONE * size and both >= ALONE * total:
+        is_merged = column.merged and counts.argmax() == len(column.levels) - 1
+        if total and both >= ALONE * size and both >= ALONE * total and not is_merged:
             level = f"{shorten(column.name, 40)}: {shorten(column.levels[counts.argmax()], 40)}"
             return (
                 f"One category makes up this cluster: {both:,} of its {size:,} rows have "
@@ -392,11 +407,15 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
 
 
 def _round_cut(below: float, above: float) -> tuple[float, int]:
-    """Return the number in (below, above] with the fewest digits, and their number."""
+    """Return the number in (below, above] with the fewest digits, and their number.
+
+    Between whole numbers, it is one.
+    """
+    whole = float(below).is_integer() and float(above).is_integer()
     for digits in range(1, 17):
         for value in (0.5 * below + 0.5 * above, above):
             cut = float(f"{value:.{digits}g}")
-            if below < cut <= above:
+            if below < cut <= above and (cut.is_integer() or not whole):
                 return cut, digits
     return above, 17
 

@@ -21,7 +21,7 @@ from scipy.special import logsumexp, ndtri
 from sgpmic._types import Floats, Ints
 from sgpmic.report.content import RunContent
 from sgpmic.report.statistics import Confusion, NumberByCluster, cholesky, log_gaussian
-from sgpmic.report.words import shorten
+from sgpmic.report.words import day_parts, shorten
 
 #: Smallest width of an outline, relative to the cluster's Gaussian: rows may lie on a line.
 _LEAST_WIDTH = 0.01
@@ -324,6 +324,10 @@ def build_payload(
     places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points
     names = [shorten(feature_names[j]) for j in features]
     values = content.values[np.ix_(rows, features)]
+    dates = [place for place, j in enumerate(features) if feature_names[j] in content.dates]
+    # Since the first day: single precision would be too coarse for times since 1970.
+    origins = np.floor(np.nanmin(values[:, dates], axis=0, initial=1e6))
+    values[:, dates] -= origins
     given = principal = None
     title = shorten(content.label_name) or "given label"
     if isinstance(compared, Confusion):
@@ -344,7 +348,9 @@ def build_payload(
         "principal": principal,
         "memberships": pack_memberships(content.memberships[rows]),
         "features": names,
-        "dates": [place for place, j in enumerate(features) if feature_names[j] in content.dates],
+        "dates": dates,
+        "origins": origins.tolist(),
+        "dayParts": [day_parts(values[:, j]) for j in dates],
         "values": pack_values(values, shown.values_type),
         "categories": [
             pack_levels(column.name, column.levels, column.codes[rows])

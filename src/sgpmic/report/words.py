@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
+from os.path import commonprefix
 
 import numpy as np
 
+from sgpmic._types import Floats, Ints
 from sgpmic._words import plural
 
 #: Maximum length of names, ids and labels on the page.
@@ -18,13 +22,31 @@ _NOTHING = 1e-12
 
 
 def shorten(text: object, longest: int = LONGEST) -> str:
-    """Sanitize text for display: truncated, without control characters, valid Unicode."""
-    words = str(text)[: 4 * longest]  # first, since the rest is slow
+    """Sanitize text for display: at most so long, without control characters, valid Unicode."""
+    words = str(text)
+    if len(words) > 8 * longest:  # first, since the rest is slow
+        words = words[: 4 * longest] + "…" + words[-4 * longest :]
     words = words.encode("utf-8", "replace").decode("utf-8")  # lone surrogates
     words = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in words)
     words = " ".join(words.split())
-    cut = len(words) > longest or len(str(text)) > 4 * longest
-    return words[: longest - 1].rstrip() + "…" if cut else words
+    if len(words) <= longest:
+        return words
+    # In the middle, since long texts often begin alike.
+    end = (longest - 1) // 3
+    return f"{words[: longest - 1 - end].rstrip()}…{words[len(words) - end :].lstrip()}"
+
+
+def abbreviate(names: Sequence[str], longest: int) -> list[str]:
+    """Drop the beginnings that long names share, as the questions of a survey do."""
+    found, order = list(names), sorted(range(len(names)), key=names.__getitem__)
+    for i, j in pairwise(order):
+        shared = len(commonprefix([names[i], names[j]]))  # noqa: RUF071 (these are no paths)
+        for k in (i, j):
+            start = names[k].rfind(" ", 0, shared + 1) + 1
+            if 2 * start >= longest < len(names[k]) and len(found[k]) > len(names[k]) - start:
+                found[k] = f"…{names[k][start:]}"
+    counts = Counter(found)
+    return [new if counts[new] == 1 else old for new, old in zip(found, names, strict=True)]
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -45,11 +67,17 @@ def signed(value: float, digits: int) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
-def day(days: float) -> str:
-    """Format days since 1970 as a date, – if not finite."""
+def day(days: float, parts: int = 1) -> str:
+    """Format days since 1970, rounded to these parts of a day, as a date and perhaps a time."""
     if not math.isfinite(days):
         return "–"
-    return str(np.datetime64("1970-01-01") + np.timedelta64(round(days), "D"))
+    time = str(np.datetime64(round(days * parts) * (86400 // parts), "s")).replace("T", " ")
+    return time[: 10 if parts == 1 else 16 if parts <= 1440 else 19]
+
+
+def day_parts(days: Floats | Ints) -> int:
+    """Return as what parts of a day to show dates: minutes if any has a time."""
+    return 1440 if (days % 1.0 > 0).any() else 1
 
 
 def any_number(value: object) -> str:

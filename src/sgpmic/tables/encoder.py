@@ -439,7 +439,10 @@ def describe(encoder: TableEncoder, values: Floats) -> Description:
     for j, encoding, features in encoder.features_by_column(values):
         name = encoder.columns_[j].name
         if isinstance(encoding, WordEncoding):
-            categories.append(Levels(name, encoding.words, encoding.codes(features)))
+            words, merged = encoding.words, getattr(encoding, "joined", ())
+            if merged:
+                words = (*words[:-1], f"rare ({len(merged)} levels)")
+            categories.append(Levels(name, words, encoding.codes(features), bool(merged)))
         elif not isinstance(encoding, DateEncoding):
             numbers.append((name, encoding.decode(features)))
         elif encoding.time_only:

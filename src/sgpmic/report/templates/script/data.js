@@ -60,10 +60,13 @@ function number(value, digits) {
   return text.replace(/-/g, "−");
 }
 
-/** A feature's value as text; dates are days since 1970. */
+/** A feature's value as text; dates are days since their origin, a number of days since 1970. */
 function valueWords(value, feature, digits) {
-  if (!Number.isFinite(value) || !data.dates.includes(feature)) return number(value, digits);
-  return new Date(Math.round(value) * 864e5).toISOString().slice(0, 10);
+  const date = data.dates.indexOf(feature);
+  if (!Number.isFinite(value) || date < 0) return number(value, digits);
+  const parts = data.dayParts[date]; // minutes, if any value has a time
+  const time = new Date((Math.round((data.origins[date] + value) * parts) * 864e5) / parts);
+  return time.toISOString().slice(0, parts > 1 ? 16 : 10).replace("T", " ");
 }
 
 function percent(share) {

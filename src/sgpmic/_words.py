@@ -1,4 +1,4 @@
-"""Formatting of shares and counts."""
+"""Formatting of shares, counts and durations."""
 
 from __future__ import annotations
 
@@ -20,3 +20,10 @@ def percent(share: float, digits: int = 1) -> str:
 def plural(count: int, word: str) -> str:
     """Format a count with its noun, in the plural if needed."""
     return f"{count:,} {word}" + ("" if count == 1 else "s")
+
+
+def duration(seconds: float) -> str:
+    """Format a duration for display."""
+    if seconds < 90:
+        return f"{seconds:.{int(seconds < 10)}f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -23,7 +23,7 @@ from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic._words import percent
+from sgpmic._words import duration, percent
 from sgpmic.cli.options import console, note
 from sgpmic.cli.processes import CommandJob
 from sgpmic.storage.model_file import replacing, write_bytes
@@ -418,7 +418,7 @@ class FitDisplay(Progress):
         parts = [
             f"{start}iteration {progress.iteration}/{progress.max_iter}",
             self._bound,
-            f"at most {_duration(left)} left" if left > 0 else "",
+            f"at most {duration(left)} left" if left > 0 else "",
             "" if progress.change == float("inf") else f"change {progress.change:.0e}",
             f"sizes {' · '.join(sizes)}{more}",
         ]
@@ -438,14 +438,6 @@ def fitting(parts: Sequence[str], width: int) -> str:
             break
         words = longer
     return shortened(words, width)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 #: Rows formatted at a time: an Arrow string array holds at most 2 GiB.

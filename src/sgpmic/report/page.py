@@ -29,7 +29,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from sgpmic._types import Floats
-from sgpmic._words import percent, plural
+from sgpmic._words import duration, percent, plural
 from sgpmic.colors import distinct_colors
 from sgpmic.committee.voting import explain_vote
 from sgpmic.report import statistics, words
@@ -152,11 +152,12 @@ def _environment() -> Environment:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    plain = ("shorten", "day", "listing", "duration", "together", "unlabeled")
+    plain = ("shorten", "day", "listing", "together", "unlabeled")
     environment.filters |= {name: getattr(words, name) for name in plain}
     environment.filters |= {
         "percent": percent,
         "plural": plural,
+        "duration": duration,
         "number": words.any_number,
         "digits": lambda value, digits: number(float(value), digits),
         "decimals": lambda value: number(round(float(value), 3), 3),

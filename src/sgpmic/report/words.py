@@ -105,15 +105,6 @@ def together(words: str) -> str:
     return words.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
-def duration(seconds: float) -> str:
-    """Format a duration for display."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.1f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
 def unlabeled(count: int) -> str:
     """Return a sentence about rows without a label, which are not compared; '' if none."""
     verb = "is" if count == 1 else "are"

@@ -202,6 +202,21 @@ class TestContinuousLabels:
         expected = [float(label) if label else np.nan for label in given]
         np.testing.assert_array_equal(found, expected)
 
+    @pytest.mark.parametrize(
+        ("write", "gap", "expected"),
+        [
+            (lambda i: f"1.{i:03d},50 €", "?", lambda i: 1000.5 + i),
+            (lambda i: f"{i},3 %", "unknown", lambda i: i + 0.3),
+            (lambda i: f"1.6.{1980 + i}", "", lambda i: 1980 + i + 151 / 365),
+            (lambda i: f"{i // 60}:{i % 60:02d}", "-", lambda i: i / 60),
+            (lambda i: str(7 * i), "-9999", lambda i: 7.0 * i),
+        ],
+    )
+    def test_labels_are_read_like_features(self, write, gap, expected):
+        found = continuous_labels([*map(write, range(40)), gap, gap])
+        assert np.isnan(found[40:]).all()
+        np.testing.assert_allclose(found[:40], [*map(expected, range(40))], atol=0.003)
+
     def test_summaries_are_those_of_an_analysis_of_variance(self):
         iris = load_iris()
         y = iris.data[:, 2] + 1e6

@@ -370,7 +370,7 @@ def _show_comparison(comparison: dict[str, Any]) -> None:
     if comparison["kind"] == "classes":
         console.print(
             f"Agreement with {label}, which was not used: adjusted Rand index "
-            f"{comparison['adjusted_rand_index']:.2f}. {left_out}".removesuffix(". ")
+            f"{comparison['adjusted_rand_index']:z.2f}. {left_out}".removesuffix(". ")
         )
         return
     eta = comparison["eta_squared"]

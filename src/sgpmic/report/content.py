@@ -15,6 +15,7 @@ from sgpmic.learning.starts import explain_choice
 from sgpmic.tables.columns import Description, Levels, naming_column
 from sgpmic.tables.conversions import as_table, column_words
 from sgpmic.tables.encoder import describe
+from sgpmic.tables.kinds import read_label
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -116,7 +117,7 @@ def content_of_rows(
     values, embedding, memberships, texts, numbers, n_rows = model._rows_to_draw(X)
     given = None
     if labels is not None:
-        given = column_words(as_table({"label": labels})[0].column(0))
+        given, _ = read_label(column_words(as_table({"label": labels})[0].column(0)))
         if len(given) != n_rows:
             raise ValueError(f"There are {len(given)} labels for {n_rows} rows.")
         given = [given[i] for i in numbers]

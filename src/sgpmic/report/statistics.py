@@ -12,6 +12,7 @@ from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic.tables.kinds import read_label
 
 #: Effect sizes are clipped here: for a feature constant inside and outside, d would be infinite.
 LARGEST_EFFECT = 100.0
@@ -202,21 +203,18 @@ class NumberByCluster(NamedTuple):
 def continuous_labels(given: list[str]) -> Floats | None:
     """Return labels as numbers if they are continuous rather than classes, else None.
 
-    Labels are continuous if some are not integers and more than ten are distinct, or if more than
-    twenty integers are distinct and not consecutive from 0 or 1, as class codes are. Missing
-    labels, which are empty, become NaN.
+    Numbers and dates are continuous if some are not integers and more than ten are distinct, or if
+    more than twenty integers are distinct and not consecutive from 0 or 1, as class codes are.
+    Missing labels become NaN.
     """
-    try:
-        numbers = {label: float(label) for label in set(given) if label}
-    except ValueError:
-        return None
-    values = sorted(set(numbers.values()))
-    whole = all(value.is_integer() for value in values)
-    if len(values) <= (_MOST_CLASSES if whole else _MOST_STEPS) or not np.isfinite(values).all():
+    numbers = read_label(given)[1]
+    values = np.unique(numbers[~np.isnan(numbers)])
+    whole = (values == np.round(values)).all()
+    if len(values) <= (_MOST_CLASSES if whole else _MOST_STEPS):
         return None
     if whole and values[0] in (0.0, 1.0) and values[-1] - values[0] == len(values) - 1:
         return None  # codes
-    return np.array([numbers.get(label, np.nan) for label in given])
+    return numbers
 
 
 def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberByCluster:

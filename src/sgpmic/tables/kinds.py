@@ -34,6 +34,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.tables.cell_text import (
@@ -51,13 +52,14 @@ from sgpmic.tables.cell_text import (
     unit_of,
 )
 from sgpmic.tables.columns import (
+    YEAR,
     DateEncoding,
     Encoding,
     NumberEncoding,
     OrderEncoding,
     YesNoEncoding,
 )
-from sgpmic.tables.conversions import Cells
+from sgpmic.tables.conversions import Cells, cells_of
 from sgpmic.tables.errors import BadCells, not_all, quote
 
 Readable = NumberEncoding | DateEncoding | YesNoEncoding
@@ -236,6 +238,19 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
         if len(np.unique(codes[codes >= 0])) <= MOST_CLASSES:
             plan.warn("named like a target: leave it out if it is one")
     return plan
+
+
+def read_label(words: Sequence[str]) -> tuple[list[str], Floats]:
+    """Return labels, empty where missing, and their values if features like them were numbers.
+
+    Dates are in years and times of day in hours.
+    """
+    # A name with which numbers that count the rows are no id.
+    plan = decide("age", cells_of(pa.array(words, pa.string())), 0.0)
+    labels = ["" if gone else word for word, gone in zip(words, plan.missing, strict=True)]
+    if plan.kind == "date":
+        return labels, plan.values * 24 if plan.is_time else 1970 + plan.values / YEAR
+    return labels, plan.values if plan.is_number else np.empty(0)
 
 
 def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:

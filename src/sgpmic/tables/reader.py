@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 
 from sgpmic._types import Floats
 from sgpmic.tables import typed_files
-from sgpmic.tables.cell_text import MISSING_WORDS, parse_plain_number
+from sgpmic.tables.cell_text import parse_plain_number
 from sgpmic.tables.conversions import Source, column_words, to_numbers, unsupported
 from sgpmic.tables.errors import TableError, check_memory, decoding, list_names, quote, unreadable
+from sgpmic.tables.kinds import read_label
 from sgpmic.tables.text_files import open_text
 
 # Number of runs of rows that a sample consists of, for formats with random access.
@@ -393,9 +394,7 @@ class Table:
     ) -> Self:
         """Build a table from a block whose text columns are the ids and the labels, if any."""
         ids = None if id_name is None else block.texts[0]
-        labels = None
-        if label_name is not None:
-            labels = ["" if word.lower() in MISSING_WORDS else word for word in block.texts[-1]]
+        labels = None if label_name is None else read_label(block.texts[-1])[0]
         return cls(block.values, tuple(names), ids, id_name, labels, label_name, **more)
 
 

@@ -242,6 +242,7 @@ def test_numbers_that_stand_for_missing_cells() -> None:
     assert column.n_missing == 2
     assert "2 cells of 999" in (column.warning or "")
     assert column_of([*ages, 999, 999], kinds={"x": "whole"}).n_missing == 0
+    assert column_of([*ages, 999, 999], kinds={"x": "log"}).n_missing == 2  # a code all the same
     for sentinel in ([999], [99, 99], [-1, -1]):  # might be true: named, and kept
         column = column_of([*ages, *sentinel])
         assert column.n_missing == 0

@@ -31,7 +31,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -271,6 +271,8 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         try:
             plan.read_as("number" if plan.log else kind, encoding)
             plan.wrong = _too_large(plan.values)
+            if plan.log and not plan.wrong:
+                _look_for_sentinel(plan, np.unique(plan.present))
         except BadCells as bad:
             word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
             named = "whole numbers" if kind == "whole" else word
@@ -434,7 +436,7 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
     if plan.wrong:
         return
     if not (present == np.round(present)).all():
-        _look_for_sentinel(plan, different, decimal)
+        _look_for_sentinel(plan, different)
         return
     plan.kind, words = "whole", _words(plan.name)
     may_be_id = _FEWEST_FOR_ID <= n == len(different)
@@ -460,7 +462,7 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
     else:
         if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")
-        _look_for_sentinel(plan, different, decimal)
+        _look_for_sentinel(plan, different)
 
 
 def _is_calendar(different: Floats) -> bool:
@@ -500,7 +502,7 @@ def _too_large(values: Floats) -> str:
     return f"has {word} (row {rows[0] + 1}): correct it or empty the cell"
 
 
-def _look_for_sentinel(plan: Plan, different: Floats, decimal: str) -> None:
+def _look_for_sentinel(plan: Plan, different: Floats) -> None:
     """Set repeated, very distant codes such as 999 to missing; only warn about others."""
     if len(different) < 5:
         return
@@ -521,8 +523,8 @@ def _look_for_sentinel(plan: Plan, different: Floats, decimal: str) -> None:
                 f"{end:.0f} ({n_cells} cell{'s' * (n_cells > 1)}) may stand for a missing value; "
                 "empty these cells if it does"
             )
-    if sentinels:
-        plan.read_as(plan.kind, NumberEncoding(decimal, sentinels))
+    if sentinels and isinstance(plan.encoding, NumberEncoding):
+        plan.read_as(plan.kind, replace(plan.encoding, sentinels=sentinels))
 
 
 def _words(name: str) -> set[str]:

@@ -228,7 +228,7 @@ def test_names_twice(tmp_path: Path) -> None:
 def test_other_encodings(tmp_path: Path) -> None:
     latin = complaint(tmp_path, "a,b\n1,2\n3,caf\u00e9\n".encode("latin-1"))
     assert latin.startswith("t.csv, line 3: byte 6 of the line is 0xe9, which is not UTF-8; save")
-    assert "`iconv -f LATIN1 -t UTF-8 " in latin
+    assert "`iconv -f CP1252 -t UTF-8 " in latin
     header = complaint(tmp_path, "h\u00f6he,b\n1,2\n".encode("cp1252"))
     assert header.startswith("t.csv, line 1: byte 2 of the line is 0xf6")
     for encoding in ("utf-16", "utf-16-le"):

@@ -183,7 +183,7 @@ def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
 
 def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
     """Return the error for invalid UTF-8; ``place`` is the byte in the line, from 1."""
-    encoding = "LATIN1"
+    encoding = "CP1252"
     what = (
         f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save the file as UTF-8"
     )

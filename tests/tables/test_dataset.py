@@ -200,3 +200,19 @@ class TestTheUsersWord:
         pq.write_table(table, tmp_path / "t.parquet")
         assert read(tmp_path / "t.parquet", drop=["a,b"]).names == ("a", "b")
         assert read(tmp_path / "t.parquet", drop=["a, b"]).names == ("a,b",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ({}, r"another kind \(--category z\), or leave it out \(--drop z\)"),
+        ({"ordered": ["z"]}, r"\(--ordered 'z=low<high'\), or leave it out \(--drop z\)"),
+        ({"ordered": ["z=1<2"]}, r"\(--ordered 'z=low<high'\), or leave it out"),
+        ({"log": ["z"]}, r"another kind, or leave it out \(--drop z\)"),
+        ({"log": ["neg"]}, r"remove it from log, or leave it out \(--drop neg\)"),
+    ],
+)
+def test_remedies_are_those_of_the_error(tmp_path: Path, asked: Any, remedy: str) -> None:
+    path = write(tmp_path / "t.csv", z=[*range(1, 20), "x"], neg=-(VALUES[:20, 0] ** 2) - 1)
+    with pytest.raises(TableError, match=remedy):
+        read(path, **({"drop": ["z"]} if "neg" in str(asked) else {}), **asked)

@@ -37,6 +37,7 @@ def test_a_label_among_the_measurements_is_left_out_and_said(load: Any, names: b
     label = found.pop("cultivar")
     assert label.becomes == "left out: looks like a label"
     assert "of the variance of the other columns" in str(label.warning)
+    assert ("or a number to keep it" in str(label.warning)) != names
     assert all(column.features for column in found.values())
     assert columns_of(table, cultivar="category")["cultivar"].features
 

@@ -122,10 +122,15 @@ class Dataset:
             encoder.fit(typed)
         except ValueError as error:
             # Suggest command-line options for the columns that failed.
-            columns = getattr(error, "columns", ())
+            columns: Sequence[str] = getattr(error, "columns", ())
             listed, remedy = shlex.quote(",".join(columns)), ""
             if len(columns) == 1:
-                remedy = f" (--category {listed}), or leave it out (--drop {listed})"
+                kind = self._kinds.get(columns[0])
+                if isinstance(kind, tuple) or kind == "ordered":
+                    remedy = f" (--ordered {shlex.quote(columns[0] + '=low<high')})"
+                elif kind is None and "another kind" in str(error):
+                    remedy = f" (--category {listed})"
+                remedy += f", or leave it out (--drop {listed})"
             elif columns:
                 remedy = "; on the command line: --category, --number, …, or leave them out with "
                 remedy += f"--drop {listed}"

@@ -155,7 +155,8 @@ def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
                 plan.kind,
                 "looks like a label",
                 f"explains {percent(explained, 0)} of the variance of the other columns, as a "
-                "label does; name it as the label, or declare it as a category to keep it",
+                "label does; name it as the label, or declare it as a category"
+                f"{' or a number' * (plan.kind == 'whole')} to keep it",
             )
 
 

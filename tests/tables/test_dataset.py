@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,11 @@ def test_remedies_are_those_of_the_error(tmp_path: Path, asked: Any, remedy: str
     path = write(tmp_path / "t.csv", z=[*range(1, 20), "x"], neg=-(VALUES[:20, 0] ** 2) - 1)
     with pytest.raises(TableError, match=remedy):
         read(path, **({"drop": ["z"]} if "neg" in str(asked) else {}), **asked)
+
+
+def test_records_do_not_name_the_rows(tmp_path: Path) -> None:
+    rows = [{"a": {"b": i}, "c": [i], "x": x} for i, x in enumerate(VALUES[:20, 0].tolist())]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    data = read(tmp_path / "t.json")
+    assert data.id_name is None
+    assert not any("names the rows" in column["becomes"] for column in data.columns)

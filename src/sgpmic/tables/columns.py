@@ -93,9 +93,10 @@ def naming_column(columns: Mapping[str, Sequence[str]]) -> str | None:
     """Return the first column that is short and nearly unique, words before numbers."""
     found = []
     for name, words in columns.items():
-        differ = len(set(words)) >= _DIFFERENT * len(words)
-        if differ and sum(map(len, words)) <= _LONGEST_NAME * len(words):
-            found.append((not any(map(str.isalpha, "".join(words))), name))
+        differ, text = len(set(words)) >= _DIFFERENT * len(words), "".join(words)
+        is_value = text.startswith(("{", "[", "b'"))  # a record, a list or bytes
+        if differ and not is_value and len(text) <= _LONGEST_NAME * len(words):
+            found.append((not any(map(str.isalpha, text)), name))
     return min(found, key=lambda one: one[0])[1] if found else None
 
 

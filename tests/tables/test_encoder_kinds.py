@@ -407,3 +407,23 @@ def test_whole_numbers_with_a_decimal_comma_are_no_times_of_day() -> None:
         f"{hour // 10}.{hour % 10}{minute:02},0" for hour in range(10, 24) for minute in (5, 9)
     ]
     assert column_of(numbers, "time").kind == "whole"  # 1.005,0 is 1005, as a number
+
+
+@pytest.mark.parametrize(
+    ("write", "kind", "unread"),
+    [
+        (lambda i: f"{100 + i}/{160 - i}", "text", True),
+        (lambda i: f"{30 + i}:{i % 60:02d}", "text", True),
+        (lambda i: f"${i / 10}k", "text", True),
+        (lambda i: f"{i % 23 + 1}. Mai 2023", "category", True),
+        (lambda i: f"{i % 28 + 1:02d}. Mai {1990 + i}", "text", True),
+        (lambda i: f"K-{1000 + i}", "id", False),
+        (lambda i: f"0{1000 + i % 24}", "category", False),
+        (lambda i: f"ward {i % 24}", "category", False),
+    ],
+)
+def test_cells_that_are_nearly_numbers_are_said(write: Any, kind: str, unread: bool) -> None:
+    column = column_of([write(i) for i in range(120)])
+    assert column.kind == kind
+    assert ("not understood as numbers or dates" in str(column.warning)) == unread
+    assert ("almost surely an id" in str(column.warning)) == (kind == "id")

@@ -97,6 +97,9 @@ _DATE_WORDS = frozenset(("date", "datum", "day"))
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 # A redundant leading zero.
 _LEADING_ZERO = re.compile(r"0[0-9]+")
+# What is no id: 134/64, 33:00, 1.5k; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
+_PARTS = re.compile(r".*[0-9][/:.][0-9]")
+_NEARLY = re.compile(r"[^\w{[]*[0-9]|.*\b(?:19|20)[0-9]{2}\b")
 # Columns with more distinct values are not compared as relabeled categories.
 MOST_RENAMED = 50
 # Up to this many distinct values, a code may be a category, and a column a target.
@@ -403,23 +406,31 @@ def _is_mostly(
 
 def _decide_levels(plan: Plan, present: list[str], codes: Ints, min_frequency: float) -> None:
     """Classify a text column as category, id or text."""
+
+    def are(like: re.Pattern[str]) -> bool:
+        return sum(like.match(level) is not None for level in present) >= _MOSTLY * len(present)
+
     counts = np.bincount(codes[codes >= 0])
     n = int(counts.sum())
     # A value that occurs once is not a level, even if rare levels are not merged.
     common = counts[counts >= max(2, least_count(n, min_frequency))].sum()
     spaced = np.mean([len(level.split()) > 1 for level in present])
+    named = _words(plan.name) & _ID_WORDS
     if all(map(_is_json, present[:100])):
         plan.leave_out("text", "JSON", _NESTED)
     elif common >= _CATEGORY_SHARE * n:
         lost = "none" in {text.lower() for text in plan.cells.texts}
         plan.kind = "category"
         plan.warn("'none' is taken as a missing cell" if lost else "")
-    elif len(counts) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID:
+    elif len(counts) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID or (are(_PARTS) and not named):
         plan.leave_out("text", "text with too many distinct values")
-    elif spaced < 0.5 or _words(plan.name) & _ID_WORDS:
+    elif spaced < 0.5 or named:
         plan.leave_out("id", "an id", "almost surely an id")
     else:
         plan.leave_out("text", "free text")
+    is_vague = plan.kind == "text" or (plan.kind == "category" and len(counts) > MOST_CLASSES)
+    if is_vague and are(_NEARLY) and not all(map(str.isdigit, present)):
+        plan.warn("its cells are not understood as numbers or dates")
 
 
 def _is_json(text: str) -> bool:

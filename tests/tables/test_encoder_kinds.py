@@ -427,3 +427,10 @@ def test_cells_that_are_nearly_numbers_are_said(write: Any, kind: str, unread: b
     assert column.kind == kind
     assert ("not understood as numbers or dates" in str(column.warning)) == unread
     assert ("almost surely an id" in str(column.warning)) == (kind == "id")
+
+
+def test_levels_of_a_known_scale_keep_their_spelling() -> None:
+    table = {"x": ["Low", "HIGH", "low", "Low", "Medium"] * 5, "filler": FILLER[:25]}
+    encoder = TableEncoder().fit(table)
+    back = encoder.inverse_transform(encoder.transform(table))["x"].tolist()
+    assert back == ["Low", "HIGH", "Low", "Low", "Medium"] * 5

@@ -197,6 +197,9 @@ class Plan:
         if self.kind != "text":
             self.levels, self.codes = merged
         if self.kind == "ordered":
+            if self.order == find_scale(self.order):  # in our spelling
+                spelled = dict(zip(map(key, self.levels), self.levels, strict=True))
+                self.order = tuple(spelled.get(level, level) for level in self.order)
             self.encoding = OrderEncoding(self.order)
             self.values = self.encoding.encode(self.cells).values[:, 0]
 

@@ -143,3 +143,10 @@ def test_a_column_that_is_mostly_missing_is_left_out() -> None:
     assert columns_of({"rare": cells, **NUMBERS}, rare="number")["rare"].features
     half = np.where(np.arange(N) % 2 == 0, cells, 1.0 + np.arange(N))
     assert columns_of({"half": half, **NUMBERS})["half"].features
+
+
+def test_a_date_that_is_a_copy_is_summarized_as_dates() -> None:
+    days = np.datetime64("2023-03-01") + np.arange(N)
+    found = columns_of({"start": days, "end": days + 7, "x": RNG.normal(size=N)})
+    assert found["end"].kind == "copy"
+    assert found["end"].summary.startswith("2023-03-08 to ")

@@ -379,7 +379,7 @@ def _summary(plan: Plan) -> str:
         different = [plan.levels[i] for i in np.unique(used)]
         return f"{len(different)} distinct, such as {quote(different[0])}" if different else ""
     low, high = float(plan.present.min()), float(plan.present.max())
-    if plan.kind != "date":
+    if not isinstance(plan.encoding, DateEncoding):  # the kind may be "copy"
         digits = 15 if low.is_integer() and high.is_integer() else 6
         return f"{low:.{digits}g} to {high:.{digits}g}"
     if plan.is_time:

@@ -434,3 +434,10 @@ def test_levels_of_a_known_scale_keep_their_spelling() -> None:
     encoder = TableEncoder().fit(table)
     back = encoder.inverse_transform(encoder.transform(table))["x"].tolist()
     assert back == ["Low", "HIGH", "Low", "Low", "Medium"] * 5
+
+
+@pytest.mark.parametrize(("zone", "hour"), [("America/New_York", 0), ("Nowhere/X", 5)])
+def test_times_are_those_of_the_clock_in_their_zone(zone: str, hour: int) -> None:
+    seconds = 86_400 * np.arange(40) + 5 * 3600  # midnights in New York
+    days = cells_of(pa.array(seconds, pa.timestamp("s", zone))).values
+    np.testing.assert_allclose(days, np.arange(40) + hour / 24)

@@ -287,7 +287,10 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
     if _is_number(kind):
         return Cells("number", _floats(column))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
-        # Timestamps with a time zone are stored in UTC.
+        # Timestamps with a time zone are stored in UTC; kept if Arrow lacks the time zone.
+        if pa.types.is_timestamp(kind) and kind.tz:
+            with contextlib.suppress(pa.ArrowException):
+                column = pc.local_timestamp(column)
         storage = pa.int32() if kind.bit_width == 32 else pa.int64()
         unit = {"date32[day]": "day", "date64[ms]": "ms"}.get(str(kind)) or kind.unit
         days = _floats(pc.cast(column, storage)) / _PER_DAY[unit]

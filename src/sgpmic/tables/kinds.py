@@ -251,8 +251,9 @@ def read_label(words: Sequence[str]) -> tuple[list[str], Floats]:
 
     Dates are in years and times of day in hours.
     """
+    texts = [word.encode(errors="replace") for word in words]  # lone surrogates
     # A name with which numbers that count the rows are no id.
-    plan = decide("age", cells_of(pa.array(words, pa.string())), 0.0)
+    plan = decide("age", cells_of(pa.array(texts, pa.string())), 0.0)
     labels = ["" if gone else word for word, gone in zip(words, plan.missing, strict=True)]
     if plan.kind == "date":
         return labels, plan.values * 24 if plan.is_time else 1970 + plan.values / YEAR

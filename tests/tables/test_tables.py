@@ -277,7 +277,7 @@ def test_booleans_are_numbers(tmp_path: Path) -> None:
 def test_missing_labels_are_empty(tmp_path: Path) -> None:
     content = "x,kind\n1,a\n2,\n3,NA\n4, NaN \n5,?\n6,None\n"
     table = read_table(write_text(tmp_path, content), label_column="kind")
-    assert table.labels == ["a", "", "", "", "", ""]
+    assert table.labels == ["a", "", "", "", "", "None"]
     assert (table.label_name, table.ids) == ("kind", None)
 
 

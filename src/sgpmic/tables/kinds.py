@@ -254,7 +254,10 @@ def read_label(words: Sequence[str]) -> tuple[list[str], Floats]:
     texts = [word.encode(errors="replace") for word in words]  # lone surrogates
     # A name with which numbers that count the rows are no id.
     plan = decide("age", cells_of(pa.array(texts, pa.string())), 0.0)
-    labels = ["" if gone else word for word, gone in zip(words, plan.missing, strict=True)]
+    gone = plan.missing
+    if not plan.is_number:  # "none" may be a class, such as that of the healthy
+        gone = gone & np.array([word.strip().lower() != "none" for word in words], bool)
+    labels = ["" if lost else word for word, lost in zip(words, gone, strict=True)]
     if plan.kind == "date":
         return labels, plan.values * 24 if plan.is_time else 1970 + plan.values / YEAR
     return labels, plan.values if plan.is_number else np.empty(0)

@@ -477,6 +477,15 @@ return style.opacity === "1" ? (a + 0.05) / (b + 0.05) : 0;
 """
 
 
+def test_long_texts_wrap_within_their_column(visit):
+    long = " ".join(["a long remark"] * 5)
+    driver = visit(three_clouds(texts={"remark": [long] * N}))
+    assert driver.execute_script(
+        "const cells = [...document.querySelectorAll('.rows td bdi')];"
+        "return cells.length > 0 && cells.every((cell) => cell.scrollWidth <= cell.clientWidth + 1)"
+    )
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_control_is_legible_in_every_state(visit, dark):
     driver = visit(table_of_everything(Q=3))

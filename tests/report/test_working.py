@@ -319,6 +319,19 @@ def test_rows_are_sorted_and_searched(visit):
     wait_for(lambda: text_of(driver, "rows-count") == "No matching rows.")
 
 
+def test_numbers_and_dates_are_found_as_shown(visit):
+    values = np.column_stack([np.arange(N) - 44.5, np.arange(N) + 17_000.0])
+    driver = visit(three_clouds(N, values=values, feature_names=("x", "day"), dates=("day",)))
+    words = [shown_rows(driver, heading(driver, name)[1])[0] for name in ("x", "day")]
+    assert words == ["−44.5", "2016-07-18"]
+    for wanted in (*words, "-44.5"):
+        field = driver.find_element(By.ID, "rows-search")
+        field.clear()
+        field.send_keys(wanted)
+        wait_for(lambda: text_of(driver, "rows-count") == "1 to 1 of 1 row")
+        assert shown_rows(driver, 0) == ["sample-0"]
+
+
 def test_rows_shown_may_be_the_selected_or_emphasised(visit):
     driver = visit(table_of_everything())
     focus_picture(driver)

@@ -53,14 +53,17 @@ function sortRows() {
   table.order = order;
 }
 
-/** Predicate: the search text occurs in a row's name, texts, cluster name or levels. */
+/** Predicate: the search text occurs in a row's name, texts, cluster name, levels or numbers. */
 function searcher() {
-  const wanted = table.words.trim().toLowerCase();
+  const plain = (words) => words.toLowerCase().replaceAll("−", "-"); // nobody types the former
+  const wanted = plain(table.words.trim());
   if (!wanted) return () => true;
-  const has = (words) => words.toLowerCase().includes(wanted);
+  const has = (words) => plain(words).includes(wanted);
   const levels = groups.filter(Boolean).map((group) => ({ codes: group.codes, hit: group.names.map(has) }));
   const clusters = names.map((_, m) => has(clusterName(m)));
-  return (i) => has(nameOf(i)) || data.texts.some((text) => has(text.words[i])) || clusters[clusterOf(i)] || levels.some(({ codes, hit }) => hit[codes[i]]);
+  const numbers = tableColumns.filter(({ key }) => /\d/.test(wanted) && key.startsWith("feature:")); // slow: only if needed
+  return (i) => has(nameOf(i)) || data.texts.some((text) => has(text.words[i])) || clusters[clusterOf(i)] ||
+    levels.some(({ codes, hit }) => hit[codes[i]]) || numbers.some(({ words }) => has(words(i)));
 }
 
 function fillRows() {

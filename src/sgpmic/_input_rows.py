@@ -58,6 +58,27 @@ def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], 
     return encoder, encoder.transform(X), [(ColumnsWarning, note)]
 
 
+def warn_of_columns(Y: Floats, names: Sequence[str]) -> None:
+    """Warn of plain numbers that `TableEncoder` would leave out as ids or read as missing."""
+    from sgpmic.tables.conversions import Cells
+    from sgpmic.tables.kinds import decide
+
+    # A sample, to be fast; in random order, integers that number the rows are ids by name only.
+    rows = np.random.default_rng(0).permutation(len(Y))[:1000]
+    found = []
+    for name, values in zip(names, np.ascontiguousarray(Y[rows].T), strict=True):
+        plan = decide(name, Cells("number", values), min_frequency=0.0)
+        found += [f"{name} (an id?)"] if plan.kind == "id" else []
+        found += [f"{name} ({x:.0f} for missing?)" for x in getattr(plan.encoding, "sentinels", ())]
+    if found:
+        warnings.warn(
+            f"Used as plain numbers: {', '.join(found[:5])}{', …' if len(found) > 5 else ''}. To "
+            "have such columns left out or read, fit make_pipeline(TableEncoder(), SGPMIC()).",
+            ColumnsWarning,
+            stacklevel=5,
+        )
+
+
 def words_of_rows(X: Any, encoder: TableEncoder | None) -> dict[str, list[str]]:
     """Return the string index, ids and texts, which describe rows but are not features."""
     found = {}

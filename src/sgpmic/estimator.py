@@ -396,6 +396,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             settings = replace(settings, scale="one")
         names = getattr(self, "feature_names_in_", None) if reduction is None else None
         _input_rows.refuse_huge_cells(Y, names)
+        if names is not None:
+            _input_rows.warn_of_columns(Y, names)
         empty = np.zeros(0, np.int64)
         if group is None:
             Y, empty = _without_empty_rows(Y)

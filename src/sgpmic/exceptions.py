@@ -73,7 +73,7 @@ class SGPMICWarning(UserWarning):
 
 
 class ColumnsWarning(SGPMICWarning):
-    """Columns of a table were encoded or dropped."""
+    """Columns of a table were encoded or dropped, or look as if they should be."""
 
 
 class DeadClusterWarning(SGPMICWarning):

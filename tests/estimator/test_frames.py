@@ -12,9 +12,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress, TableEncoder
+from sgpmic._input_rows import warn_of_columns
 from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning
 from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import print_summary
@@ -71,6 +73,30 @@ def test_numbers_are_left_as_they_are(table: Floats, fitted: SGPMIC, quick_fit: 
     np.testing.assert_array_equal(model.memberships_, fitted.memberships_)
     again = quick_fit(table)
     assert again.encoder_ is None
+
+
+def test_ids_and_codes_among_plain_numbers_are_warned_of(table: Floats) -> None:
+    """The command line, and a frame with one text column, leave them out or read them as gaps."""
+    frame = pd.DataFrame(table.copy(), columns=["size", "height", "depth", "weight"])
+    frame["customer_id"] = np.arange(60) + 7001
+    frame.loc[::9, "height"] = -999.0
+    with pytest.warns(ColumnsWarning) as said:
+        model = SGPMIC(3).set_params(**QUICK | {"max_iter": 1}).fit(frame)
+    words = [str(w.message) for w in said if w.category is ColumnsWarning]
+    assert words == [
+        "Used as plain numbers: height (-999 for missing?), customer_id (an id?). To have such "
+        "columns left out or read, fit make_pipeline(TableEncoder(), SGPMIC())."
+    ]
+    assert said[0].filename == __file__
+    assert (model.encoder_, model.n_features_in_) == (None, 5)
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer, load_digits])
+def test_ordinary_numbers_are_not_warned_of(load: Callable[..., Any]) -> None:
+    frame = load(as_frame=True).data.assign(month=lambda X: np.arange(len(X)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_columns(frame.to_numpy(dtype=np.float64), list(frame))
 
 
 def test_a_failed_fit_of_a_frame_changes_nothing(frame: pd.DataFrame) -> None:

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris, make_circles, make_moons
 from sklearn.mixture import GaussianMixture
 
 from sgpmic.committee import reference_noise, tendency
-from sgpmic.committee.reference_noise import GRID, quantiles
+from sgpmic.committee.reference_noise import GRID, MixedTable, quantiles
 from sgpmic.committee.tendency import (
     LOGNORMAL_SHIFTS,
     ClusterTendency,
@@ -203,6 +203,12 @@ def test_odd_tables() -> None:
     assert 0 < cluster_tendency(rng.normal(size=(60, 1))).p_value <= 1
     assert 0 < cluster_tendency(rng.normal(size=(30, 80))).p_value <= 1
     assert 0 < cluster_tendency(rng.integers(0, 2, (100, 4)).astype(float)).p_value <= 1
+
+
+def test_numbers_of_few_values_are_not_called_categories() -> None:
+    Y = scaled(np.repeat([[1.0, 2.0], [3.0, 4.0]], 20, axis=0))
+    outcome = cluster_tendency(Y, mixed=MixedTable(Y, [(0, 1), (1, 2)]))
+    assert outcome.noise == "rows with columns of the same values and correlations"
 
 
 @pytest.mark.parametrize(

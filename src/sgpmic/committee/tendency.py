@@ -180,7 +180,7 @@ def cluster_tendency(
     }
     scales: dict[str, Any] = dict.fromkeys(kinds, noise.axis_scales(Z, rng))
     if mixed is not None:
-        like_columns = "rows with the same columns, including categories"
+        like_columns = "rows with columns of the same values and correlations"
         kinds = {like_columns: lambda: noise.mixed_columns(mixed, kept), **kinds}
         scales[like_columns] = 1.0
     draws: dict[str, noise.Draw] = {}

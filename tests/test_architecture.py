@@ -34,7 +34,7 @@ LAYERS = {
     "jobs": ("sgpmic.jobs", "sgpmic.parallel"),
     "report": ("sgpmic.report", "sgpmic.colors"),
     "plots": ("sgpmic.plots",),
-    "cli": ("sgpmic.cli",),
+    "cli": ("sgpmic.cli", "sgpmic.__main__"),
 }
 ORDER = list(LAYERS)
 

@@ -437,8 +437,7 @@ def get_kernel(kernel: str | Kernel) -> Kernel:
         if kernel not in KERNELS:
             raise InvalidParameterError(
                 "kernel",
-                f"={kernel!r} is not known; use one of {', '.join(sorted(KERNELS))} or a kernel "
-                "object such as sgpmic.kernels.RBF(gamma=0.5).",
+                f"={kernel!r} is not known; use one of {', '.join(sorted(KERNELS))}.",
             )
         return KERNELS[kernel]()
     raise InvalidParameterError(

@@ -32,8 +32,7 @@ def cheaply(arguments: tuple[object, ...]) -> list[str]:
 
 
 def command(*arguments: object) -> list[str]:
-    run = "from sgpmic.cli.startup import main; main()"
-    return [sys.executable, "-c", run, *cheaply(arguments)]
+    return [sys.executable, "-m", "sgpmic", *cheaply(arguments)]
 
 
 def environment() -> dict[str, str]:

@@ -147,7 +147,7 @@ def test_messages_survive_the_way_between_processes() -> None:
     ("slip", "words"),
     [
         (("-d", "0"), "--dimensions must be a whole number"),
-        (("--kernel", "cosine"), "--kernel='cosine' is not known"),
+        (("--kernel", "cosine"), "use one of linear, matern32, matern52, rational_quadratic, rbf."),
         (("--latent", "soft"), "--latent='soft' is not known"),
         (("--scale", "all"), "--scale='all' is not known"),
         (("--as-published", "--scale", "each"), "(--as-published, --scale one)"),

@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sgpmic import exceptions
 from sgpmic._runtime import announce, numerics
 from sgpmic._types import Floats, Ints
+from sgpmic._words import plural
 from sgpmic.committee.dimensions import View, committee_view, count_components
 from sgpmic.committee.examination import Structure, examine
 from sgpmic.committee.voting import Vote, vote_on
@@ -285,9 +286,9 @@ def advice(
     unseen = np.flatnonzero(~result.predictor.seen)
     if len(unseen):
         shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])
-        empty = "of the features have no value in any row and were left out"
-        more = ", …" if len(unseen) > 5 else ""
-        yield exceptions.EmptyFeatureWarning, f"{len(unseen)} {empty}: {shown}{more}."
+        shown += ", …" if len(unseen) > 5 else ""
+        without = f"{plural(len(unseen), 'feature')} without any value left out: {shown}."
+        yield exceptions.EmptyFeatureWarning, without
     n_seen, n_components = int(result.predictor.seen.sum()), result.X.shape[1]
     # Two dimensions for one feature are the default, and can be plotted.
     if n_components > max(n_seen, 2):

@@ -66,13 +66,15 @@ class PlotsMixin:
         return _data_frame({k: v for k, v in found.items() if k in _BY_NUMBER} | {"chosen": chosen})
 
     @property
-    def profiles_(self) -> Any:
+    def profiles_(self: Any) -> Any:
         """Name, description and rule of each cluster, computed on first access."""
         explained = self._explain()
+        described = self._rows_to_draw(None)[2].argmax(axis=1)
         rules, numbers = [found.rule for found in explained], range(len(explained))
         columns: dict[str, list[Any]] = {
             "cluster": [*numbers],
             "rows": [int((self.labels_ == m).sum()) for m in numbers],
+            "described": [int((described == m).sum()) for m in numbers],
             "name": [found.name for found in explained],
             "sentence": [found.sentence for found in explained],
             "rule": [rule and " and ".join(rule.conditions) for rule in rules],

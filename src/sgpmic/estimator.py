@@ -144,7 +144,7 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
     profiles_ : DataFrame or dict of lists
         Description of each cluster: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most
         three conditions with its 'precision' and 'coverage'. Computed on first access, from a
-        random sample of 20 000 rows if there are more; 'rows' counts all of them.
+        random sample of 20 000 rows if there are more; 'described' counts those of the cluster.
     n_iter_ : int
         Number of EM iterations of the selected start.
     converged_ : bool

@@ -160,6 +160,9 @@ def test_what_is_said_of_a_sample_says_so(
     said = capsys.readouterr().out
     assert "60 rows in 3 clusters" in said
     assert "a random sample of 30 rows" in said
+    profiles: Any = model.profiles_
+    assert profiles["rows"].tolist() == np.bincount(model.labels_).tolist()
+    assert profiles["described"].tolist() == np.bincount(model.labels_[::2]).tolist()
     model.report(tmp_path / "x.html", labels=np.arange(60) % 7)
     page = (tmp_path / "x.html").read_text(encoding="utf-8")
     assert "The report shows 30 of the 60 rows." in page

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from sgpmic._types import Floats
 from sgpmic._words import plural
-from sgpmic.exceptions import ColumnsWarning
+from sgpmic.exceptions import ColumnsWarning, warn
 from sgpmic.learning.preprocessing import LARGEST_DATA
 from sgpmic.tables.errors import shortened
 
@@ -71,11 +71,10 @@ def warn_of_columns(Y: Floats, names: Sequence[str]) -> None:
         found += [f"{name} (an id?)"] if plan.kind == "id" else []
         found += [f"{name} ({x:.0f} for missing?)" for x in getattr(plan.encoding, "sentinels", ())]
     if found:
-        warnings.warn(
+        warn(
             f"Used as plain numbers: {', '.join(found[:5])}{', …' if len(found) > 5 else ''}. To "
             "have such columns left out or read, fit make_pipeline(TableEncoder(), SGPMIC()).",
             ColumnsWarning,
-            stacklevel=5,
         )
 
 

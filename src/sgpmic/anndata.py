@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from sgpmic.estimator import SGPMIC
-from sgpmic.exceptions import SGPMICWarning
+from sgpmic.exceptions import SGPMICWarning, warn
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -132,11 +131,10 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
         values = adata.X.data if sparse.issparse(adata.X) else np.ravel(adata.X)
         some = np.asarray(values[:_LOOKED_AT])
         if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
-            warnings.warn(
+            warn(
                 "adata.X looks like raw counts: clusters would mostly reflect sequencing depth. "
                 "Normalize and log-transform it first (sc.pp.normalize_total, sc.pp.log1p).",
                 SGPMICWarning,
-                stacklevel=3,
             )
         return name, adata.X
     if name not in adata.obsm:

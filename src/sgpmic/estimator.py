@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Self
@@ -20,7 +19,7 @@ from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import release_programs
-from sgpmic.exceptions import EmptyRowWarning, warn_renamed
+from sgpmic.exceptions import EmptyRowWarning, warn, warn_renamed
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.preprocessing import dense_rows, fit_reduction, view_axes
@@ -361,8 +360,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             if encoder is not None:
                 names = encoder.get_feature_names_out()
             for category, sentence in (*notes, *advice(result, settings, names)):
-                # 3: the caller's line, past the decorator on_chosen_device.
-                warnings.warn(sentence, category, stacklevel=3)
+                warn(sentence, category)
         except BaseException:  # a failed fit changes nothing, not even attributes set by validation
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -518,9 +516,6 @@ def _without_empty_rows(Y: Floats) -> tuple[Floats, Ints]:
         return Y, empty[:0]  # a table without any value fails in check_table
     shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
     have = "1 row has" if len(empty) == 1 else f"{len(empty)} rows have"
-    warnings.warn(
-        f"{have} no value at all (counted from 0: {shown}); the label is -1.",
-        EmptyRowWarning,
-        stacklevel=5,
-    )
+    said = f"{have} no value at all (counted from 0: {shown}); the label is -1."
+    warn(said, EmptyRowWarning)
     return Y[~is_empty], empty

@@ -104,13 +104,19 @@ class StartWarning(SGPMICWarning):
     """There is something unusual about the initialization."""
 
 
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the user's line: the first one outside this package and what it is called through."""
+    frame, level = sys._getframe(1), 2
+    passed = ("sgpmic", "sklearn", "joblib", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in passed:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
 def warn_renamed(old: str, new: str) -> None:
-    """Warn the caller's caller that a public name has changed; the old one still works."""
-    warnings.warn(
-        f"{old} is now called {new}; the old name will be removed in the next release.",
-        FutureWarning,
-        stacklevel=3,
-    )
+    """Warn that a public name has changed; the old one still works."""
+    said = f"{old} is now called {new}; the old name will be removed in the next release."
+    warn(said, FutureWarning)
 
 
 @contextmanager

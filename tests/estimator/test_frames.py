@@ -13,11 +13,12 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.pipeline import make_pipeline
 from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress, TableEncoder
 from sgpmic._input_rows import warn_of_columns
-from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning
+from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning, SGPMICWarning
 from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import print_summary
 from sgpmic.report.statistics import NumberByCluster, compare_labels
@@ -97,6 +98,21 @@ def test_ordinary_numbers_are_not_warned_of(load: Callable[..., Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_columns(frame.to_numpy(dtype=np.float64), list(frame))
+
+
+def test_warnings_point_at_the_line_of_the_user(frame: pd.DataFrame, mixed: SGPMIC) -> None:
+    """Also past scikit-learn, which wraps methods and calls others."""
+    short = SGPMIC(3).set_params(**QUICK | {"max_iter": 1})
+    calls: list[Callable[[], Any]] = [
+        lambda: mixed.predict(frame.assign(color="new")),
+        lambda: mixed.transform(frame.drop(columns="color")),
+        lambda: short.fit_transform(frame),
+        lambda: make_pipeline(TableEncoder(), short).fit_predict(frame),
+    ]
+    for call in calls:
+        with pytest.warns((SGPMICWarning, ConvergenceWarning)) as said:
+            call()
+        assert {w.filename for w in said} == {__file__}
 
 
 def test_a_failed_fit_of_a_frame_changes_nothing(frame: pd.DataFrame) -> None:

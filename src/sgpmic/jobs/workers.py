@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +130,7 @@ def load_model(model: SGPMIC, file: bytes, said: Sequence[tuple[str, str]]) -> S
 
     for name, message in said:
         category = getattr(exceptions, name, exceptions.SGPMICWarning)
-        warnings.warn(message, category, stacklevel=3)
+        exceptions.warn(message, category)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / MODEL
         path.write_bytes(file)

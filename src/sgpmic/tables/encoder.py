@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Self
@@ -14,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats
-from sgpmic.exceptions import SGPMICWarning
+from sgpmic.exceptions import SGPMICWarning, warn
 from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.columns import (
     KINDS,
@@ -268,7 +267,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 notes += [f"{result.outside} cells of {quote(name)} that have no logarithm"]
         raise_wrong(wrong)
         if notes:
-            warnings.warn(f"Taken as missing: {'; '.join(notes)}.", SGPMICWarning, stacklevel=2)
+            warn(f"Taken as missing: {'; '.join(notes)}.", SGPMICWarning)
         return encoded
 
     def _match(self, table: pa.Table, named: bool) -> list[Any]:
@@ -290,11 +289,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 f"{list_names(names)}"
             )
         if absent:
-            warnings.warn(
-                f"The table has no column {list_names(absent)}: taken as missing in all rows.",
-                SGPMICWarning,
-                stacklevel=3,
-            )
+            said = f"The table has no column {list_names(absent)}: taken as missing in all rows."
+            warn(said, SGPMICWarning)
         return [by_name.get(column.name) for column in self.columns_]
 
     def inverse_transform(self, X: Any) -> dict[str, NDArray[Any]]:

@@ -60,7 +60,7 @@ def test_joined_levels_stay_joined_and_unseen_ones_are_missing() -> None:
         encoded = encoder.transform({"kind": ["a", "c", "f", "z", None]})
     (column,) = describe(encoder, encoded).categories
     words = ["" if code < 0 else column.levels[code] for code in column.codes]
-    assert words == ["a", "rare (4 levels)", "rare (4 levels)", "", ""]
+    assert words == ["a", "rare (5 levels)", "rare (5 levels)", "", ""]
     assert column.merged
 
 

@@ -71,8 +71,9 @@ def day(days: float, parts: int = 1) -> str:
     """Format days since 1970, rounded to these parts of a day, as a date and perhaps a time."""
     if not math.isfinite(days):
         return "–"
-    time = str(np.datetime64(round(days * parts) * (86400 // parts), "s")).replace("T", " ")
-    return time[: 10 if parts == 1 else 16 if parts <= 1440 else 19]
+    time = np.datetime64(round(days * parts) * (86400 // parts), "s")
+    unit = "D" if parts == 1 else "m" if parts <= 1440 else "s"
+    return str(np.datetime_as_string(time, unit=unit)).replace("T", " ")
 
 
 def day_parts(days: Floats | Ints) -> int:

@@ -73,7 +73,7 @@ def day(days: float, parts: int = 1) -> str:
         return "–"
     time = np.datetime64(round(days * parts) * (86400 // parts), "s")
     unit = "D" if parts == 1 else "m" if parts <= 1440 else "s"
-    return str(np.datetime_as_string(time, unit=unit)).replace("T", " ")
+    return str(time.astype(f"datetime64[{unit}]")).replace("T", " ")
 
 
 def day_parts(days: Floats | Ints) -> int:

@@ -205,6 +205,23 @@ def test_odd_tables() -> None:
     assert 0 < cluster_tendency(rng.integers(0, 2, (100, 4)).astype(float)).p_value <= 1
 
 
+@pytest.mark.parametrize(
+    ("lead", "rank", "p_value", "draws"),
+    [
+        (9.0, 1, 1 / 80, 19),
+        (4.0, 1, 1 / 40, 19),
+        (2.0, 1, 1 / 40, 39),  # not clear: more tables are drawn
+        (4.0, 2, 2 / 40, 39),  # one table of noise is as far
+    ],
+)
+def test_only_a_clear_lead_ends_the_simulation(
+    monkeypatch: pytest.MonkeyPatch, lead: float, rank: int, p_value: float, draws: int
+) -> None:
+    monkeypatch.setattr(tendency, "_compare", lambda figures: (lead, rank / len(figures), 0))
+    found = cluster_tendency(np.random.default_rng(0).normal(size=(40, 2)))
+    assert (found.p_value, found.draws) == (pytest.approx(p_value), draws)
+
+
 def test_numbers_of_few_values_are_not_called_categories() -> None:
     Y = scaled(np.repeat([[1.0, 2.0], [3.0, 4.0]], 20, axis=0))
     outcome = cluster_tendency(Y, mixed=MixedTable(Y, [(0, 1), (1, 2)]))

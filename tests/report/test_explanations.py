@@ -220,6 +220,30 @@ def test_times_within_a_day_are_told_apart() -> None:
     assert re.search(r'"origins":\s*\[19787.0\]', page)
 
 
+def test_a_night_is_one_time_of_day_and_read_off_a_clock() -> None:
+    rng = np.random.default_rng(0)
+    minutes = np.r_[rng.integers(22 * 60, 26 * 60, 60), rng.integers(9 * 60, 17 * 60, 60)] % 1440
+    table = {"start": [f"{m // 60:02d}:{m % 60:02d}" for m in minutes], "x": rng.normal(size=120)}
+    encoder = TableEncoder().fit(table)
+    described = describe(encoder, encoder.transform(table))
+    times = {"dates": described.dates, "times_of_day": described.times_of_day}
+    names = list(described.feature_names)
+    content = content_of(described.values, names, np.repeat([0, 1], 60), **times)
+    night, work = explain(content)
+    last, first = (
+        f"{m // 60:02d}:{m % 60:02d}" for m in (minutes[minutes < 180].max(), minutes[60:].min())
+    )
+    assert night.name == "late start"
+    assert work.rule is not None
+    assert night.facts.startswith("start from ")
+    assert night.facts.endswith(f" to {last} in 60 of 60 rows (elsewhere 0 of 60)")
+    assert work.rule.conditions[0].startswith(f"start from {first} to before ")
+    (difference,) = night.differences
+    assert re.fullmatch(r"(23|00):\d\d", difference.subject.words(difference.inside))
+    page = render_report(content)
+    assert re.search(r'"timesOfDay":\s*\[0\]', page)
+
+
 def test_what_survey_questions_share_is_left_out() -> None:
     stem = "How satisfied are you with the following aspects of our service? "
     values = np.random.default_rng(0).normal(np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0))

@@ -320,10 +320,11 @@ def test_rows_are_sorted_and_searched(visit):
 
 
 def test_numbers_and_dates_are_found_as_shown(visit):
-    values = np.column_stack([np.arange(N) - 44.5, np.arange(N) + 17_000.0])
-    driver = visit(three_clouds(N, values=values, feature_names=("x", "day"), dates=("day",)))
-    words = [shown_rows(driver, heading(driver, name)[1])[0] for name in ("x", "day")]
-    assert words == ["−44.5", "2016-07-18"]
+    values = np.column_stack([np.arange(N) - 44.5, np.arange(N) + 17_000.0, 1 + np.arange(N) / 96])
+    times = {"dates": ("day", "time"), "times_of_day": ("time",)}
+    driver = visit(three_clouds(N, values=values, feature_names=("x", "day", "time"), **times))
+    words = [shown_rows(driver, heading(driver, name)[1])[0] for name in ("x", "day", "time")]
+    assert words == ["−44.5", "2016-07-18", "00:00"]
     for wanted in (*words, "-44.5"):
         field = driver.find_element(By.ID, "rows-search")
         field.clear()

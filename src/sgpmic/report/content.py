@@ -30,7 +30,8 @@ class RunContent:
     means: Floats  # (M, Q), of the latent mixture
     covariances: Floats  # (M, Q, Q)
     weights: Floats  # (M,)
-    dates: tuple[str, ...] = ()  # numeric columns that are dates: days since 1970
+    dates: tuple[str, ...] = ()  # numeric columns that are dates (days since 1970) or times of day
+    times_of_day: tuple[str, ...] = ()  # ... without a date: days, above 1 after midnight
     categories: tuple[Levels, ...] = ()  # the categorical columns
     #: Every column of the table and its encoding (`sgpmic.tables.columns.Column`); ``n_missing`` is
     #: None if it is unknown.

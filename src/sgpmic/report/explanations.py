@@ -57,7 +57,7 @@ _SCALED = {
 class Subject(NamedTuple):
     """Subject of a difference or a condition: a column, a level, or missingness."""
 
-    kind: str  # "number", "date", "level" or "gap"
+    kind: str  # "number", "date", "time", "level" or "gap"
     source: int  # index of the column: numbers come first, then categories
     column: str
     cells: Floats | Ints  # of the column: numbers, or level indices
@@ -73,8 +73,8 @@ class Subject(NamedTuple):
 
     @property
     def measured(self) -> bool:
-        """Whether it is a number or a date."""
-        return self.kind in ("number", "date")
+        """Whether it is a number, a date or a time of day."""
+        return self.kind in ("number", "date", "time")
 
     @property
     def known(self) -> Bools:
@@ -94,6 +94,8 @@ class Subject(NamedTuple):
         """Format a mean, or a share of rows."""
         if self.kind == "date":
             return day(value, day_parts(self.cells))
+        if self.kind == "time":
+            return day(value, 1440, time_only=True)
         if self.kind != "number":
             return percent(value)
         # Rounded to an integer, to avoid scientific notation.
@@ -113,14 +115,20 @@ class Subject(NamedTuple):
             if len(names) == 2:  # the other one
                 said = f"is {names[1 - self.level]}", said[1]
             holds = self.cells == self.level
-        elif self.kind == "date":
+        elif self.kind in ("date", "time"):
             # The coarsest unit that has a time between: days, hours, minutes or seconds.
-            for parts in (1, 24, 1440, 86400):
+            for parts in (1, 24, 1440, 86400)[self.kind == "time" :]:
                 cut = np.floor(above * parts + 1e-4) / parts
                 if cut > below:
                     break
-            words = day(cut, parts)
+            words = day(cut, parts, time_only=self.kind == "time")
             said, holds = (f"before {words}", f"from {words} on"), self.cells >= cut - 1e-9
+            begin, end = float(np.nanmin(self.cells)), float(np.nanmax(self.cells))
+            if self.kind == "time" and end >= 1.0:  # 01:00 is later than 23:00
+                said = (
+                    f"from {self.words(begin)} to before {words}",
+                    f"from {words} to {self.words(end)}",
+                )
         else:
             cut, digits = _round_cut(below, above)
             words = number(cut, digits)
@@ -154,8 +162,9 @@ def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
     labels, M = content.labels, content.n_clusters
     columns = [*content.feature_names, *(column.name for column in content.categories)]
     names = abbreviate(columns, _LONGEST)
+    kinds = dict.fromkeys(content.dates, "date") | dict.fromkeys(content.times_of_day, "time")
     subjects = [
-        Subject("date" if name in content.dates else "number", j, names[j], content.values[:, j])
+        Subject(kinds.get(name, "number"), j, names[j], content.values[:, j])
         for j, name in enumerate(content.feature_names)
     ]
     gaps = [one._replace(kind="gap") for one in subjects]
@@ -346,6 +355,7 @@ def _trait(difference: Difference) -> str:
     words = {
         "level": ("less", "mostly" if share >= 0.5 else "more"),
         "date": ("early", "late"),
+        "time": ("early", "late"),
         "number": ("low", "high"),
     }
     return f"{words[subject.kind][more]} {subject.shortened(_LONGEST)}"

@@ -349,6 +349,9 @@ def build_payload(
         "memberships": pack_memberships(content.memberships[rows]),
         "features": names,
         "dates": dates,
+        "timesOfDay": [
+            place for place in dates if feature_names[features[place]] in content.times_of_day
+        ],
         "origins": origins.tolist(),
         "dayParts": [day_parts(values[:, j]) for j in dates],
         "values": pack_values(values, shown.values_type),

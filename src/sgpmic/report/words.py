@@ -67,13 +67,16 @@ def signed(value: float, digits: int) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
-def day(days: float, parts: int = 1) -> str:
-    """Format days since 1970, rounded to these parts of a day, as a date and perhaps a time."""
+def day(days: float, parts: int = 1, *, time_only: bool = False) -> str:
+    """Format days since 1970, rounded to these parts of a day, as a date and perhaps a time.
+
+    With ``time_only``, as a time of day.
+    """
     if not math.isfinite(days):
         return "–"
     time = np.datetime64(round(days * parts) * (86400 // parts), "s")
     unit = "D" if parts == 1 else "m" if parts <= 1440 else "s"
-    return str(time.astype(f"datetime64[{unit}]")).replace("T", " ")
+    return str(time.astype(f"datetime64[{unit}]")).replace("T", " ")[11 * time_only :]
 
 
 def day_parts(days: Floats | Ints) -> int:

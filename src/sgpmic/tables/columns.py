@@ -478,9 +478,10 @@ class Description(NamedTuple):
     """Rows in the user's original units and levels."""
 
     feature_names: tuple[str, ...]  # of the numeric columns
-    values: Floats  # of these: NaN where missing; dates in days since 1970, times in hours
-    dates: tuple[str, ...]  # the numeric columns that are dates
+    values: Floats  # of these: NaN where missing; dates in days since 1970, times in days
+    dates: tuple[str, ...]  # the numeric columns that are dates or times of day
     categories: tuple[Levels, ...]  # the categorical columns
+    times_of_day: tuple[str, ...] = ()  # the numeric columns that are times without dates
 
 
 def kind_words(kind: str) -> str:

@@ -426,11 +426,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 def describe(encoder: TableEncoder, values: Floats) -> Description:
     """Return encoded rows in the user's original units and levels.
 
-    Rare levels stay merged, and levels not seen in fit are missing. Times of day are in hours, as
-    their names say: 15.5 would be taken for 15:50.
+    Rare levels stay merged, and levels not seen in fit are missing.
     """
     numbers: list[tuple[str, Floats]] = []
     dates: list[str] = []
+    times: list[str] = []
     categories: list[Levels] = []
     for j, encoding, features in encoder.features_by_column(values):
         name = encoder.columns_[j].name
@@ -441,10 +441,24 @@ def describe(encoder: TableEncoder, values: Floats) -> Description:
             categories.append(Levels(name, words, encoding.codes(features), bool(merged)))
         elif not isinstance(encoding, DateEncoding):
             numbers.append((name, encoding.decode(features)))
-        elif encoding.time_only:
-            numbers.append((f"{name} (hours)", 24.0 * encoding.days(features)))
         else:
-            numbers.append((name, encoding.days(features)))
+            days = encoding.days(features)
+            numbers.append((name, _from_widest_gap(days) if encoding.time_only else days))
             dates.append(name)
+            times += [name] * encoding.time_only
     table = np.column_stack([np.empty((len(values), 0)), *(cells for _, cells in numbers)])
-    return Description(tuple(n for n, _ in numbers), table, tuple(dates), tuple(categories))
+    names = tuple(name for name, _ in numbers)
+    return Description(names, table, tuple(dates), tuple(categories), tuple(times))
+
+
+def _from_widest_gap(times: Floats) -> Floats:
+    """Let the day begin after the widest gap of two hours or more, so that no night is cut in two.
+
+    01:00 is then 25/24 of a day if the day begins in the morning.
+    """
+    known = np.unique(times[~np.isnan(times)])
+    gaps = np.diff(known, append=known[:1] + 1.0)
+    if not len(known) or gaps.max() < 2 / 24:
+        return times
+    begin = known[(gaps.argmax() + 1) % len(known)]
+    return np.where(times < begin, times + 1.0, times)

@@ -60,13 +60,14 @@ function number(value, digits) {
   return text.replace(/-/g, "−");
 }
 
-/** A feature's value as text; dates are days since their origin, a number of days since 1970. */
+/** A feature's value as text; dates and times are days since their origin, in days since 1970. */
 function valueWords(value, feature, digits) {
   const date = data.dates.indexOf(feature);
   if (!Number.isFinite(value) || date < 0) return number(value, digits);
   const parts = data.dayParts[date]; // minutes, if any value has a time
   const time = new Date((Math.round((data.origins[date] + value) * parts) * 864e5) / parts);
-  return time.toISOString().slice(0, parts > 1 ? 16 : 10).replace("T", " ");
+  const from = data.timesOfDay.includes(feature) ? 11 : 0;
+  return time.toISOString().slice(from, from || parts > 1 ? 16 : 10).replace("T", " ");
 }
 
 function percent(share) {

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from sgpmic import SGPMIC
+from sgpmic import SGPMIC, Committee
 from sgpmic.committee.dimensions import committee_view
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
-from sgpmic.committee.voting import take_vote
+from sgpmic.committee.voting import take_vote, vote_on
 from sgpmic.learning.preprocessing import find_categories, fit_scaler
 from sgpmic.process_group import ProcessGroup
 
@@ -58,15 +59,43 @@ def test_two_valued_features_of_which_a_row_has_several_are_no_category() -> Non
 def view_of(Y: np.ndarray) -> tuple[bool, np.ndarray]:
     group = ProcessGroup(len(Y))
     view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
-    return view.has_categories, view.scaler.transform(view.rows)
+    mixed = view.mixed is not None and len(view.mixed.indicators) > 0
+    return mixed, view.scaler.transform(view.rows)
 
 
-def test_factors_are_few_and_hold_what_columns_have_in_common() -> None:
-    Y, labels, _ = mixed_table()
-    mixed, factors = view_of(Y)
+def test_factors_are_few_and_hold_what_categories_share_with_other_columns() -> None:
+    Y, labels, chance = mixed_table()
+    mixed, rows = view_of(Y)
     assert mixed
-    assert factors.shape == (200, 2)
-    assert abs(np.corrcoef(factors[:, 0], labels)[0, 1]) > 0.8
+    assert rows.shape == (200, 4)
+    np.testing.assert_allclose(rows[:, :3], Y[:, :3] - Y[:, :3].mean(axis=0))
+    assert abs(np.corrcoef(rows[:, 3], labels)[0, 1]) > 0.8
+    means = [rows[chance == level, 3].mean() for level in range(3)]
+    assert np.ptp(means) < 0.4 * rows[:, 3].std()
+
+
+def test_distances_between_factors_are_those_of_the_low_rank_approximation() -> None:
+    levels = np.random.default_rng(0).integers(4, size=(60, 3))
+    levels[:, 1] = np.where(levels[:, 2] < 3, levels[:, 0], levels[:, 1])
+    Y = np.hstack([indicators(column) for column in levels.T])
+    Y = fit_scaler(Y, ProcessGroup(60), "auto").transform(Y)
+    _, rows = view_of(Y)
+    left, sizes, axes = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)
+    r = rows.shape[1]
+    assert 1 <= r < 9
+    low_rank = (left[:, :r] * sizes[:r]) @ axes[:r]
+    np.testing.assert_allclose(pdist(rows), pdist(low_rank), rtol=1e-9, atol=1e-12)
+
+
+def test_a_useless_category_does_not_hide_clusters_in_the_numbers() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=300)
+    numbers = rng.normal(size=(300, 6)) + rng.normal(size=(3, 6))[labels] * 1.5
+    Y = np.hstack([numbers / numbers.std(axis=0), indicators(rng.integers(5, size=300))])
+    group = ProcessGroup(len(Y))
+    view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
+    vote = vote_on(view, Y, group, Committee(), 3)
+    assert adjusted_rand_score(labels, vote.shares.argmax(axis=1)) > 0.8
 
 
 @pytest.mark.parametrize(

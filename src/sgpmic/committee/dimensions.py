@@ -1,4 +1,4 @@
-"""Principal components: the number of dimensions, and factors that represent many categories."""
+"""Principal components: the number of dimensions, and factors that represent categories."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ MOST_DIMENSIONS = 10
 _SHUFFLED, _QUANTILE = 20, 0.95
 # Tables with more rows are decomposed by way of their Gram matrix instead of an SVD.
 _MOST_DECOMPOSED = 100_000
-#: Fraction of categorical columns from which a table is represented by its factors.
-_MANY = 0.25
-#: Minimum number of factors.
-_LEAST_FACTORS = 2
 
 
 @dataclass(frozen=True)
@@ -40,45 +36,38 @@ class NumberOfDimensions:
 class View(NamedTuple):
     """The representation of a table that the committee and the initialization use.
 
-    Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so every combination of levels
-    forms an island of rows, and in a neighbor graph the levels of a single category look like
-    perfect clusters. But a cluster should be shared by several columns. So a table with many
-    categories is represented by its principal factors (those of factor analysis of mixed data if
-    the encoder has weighted the indicators), as many as parallel analysis finds, and committee
-    members whose clusters are the levels of one category do not vote.
+    With one-hot encoded categories, the levels of a single one look like perfect clusters in a
+    neighbor graph, but a cluster should be shared by several columns. So numbers stay as they are,
+    and categories are replaced by what they share with other columns
+    (:meth:`~sgpmic.committee.reference_noise.MixedTable.factors`); and committee members whose
+    clusters are the levels of one category do not vote.
     """
 
     rows: Floats  # (n_own, r) rows of this process
     scaler: Scaler
-    has_categories: bool = False
     mixed: MixedTable | None = None  # a sample from all processes, with its categories
 
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
-    """Return the factor scores of a table with many categorical columns, else the table itself.
-
-    ``Y`` are this process's rows with missing values, ``Y_imputed`` the same rows imputed.
-    """
+    """Return the table with factors in place of categories; ``Y`` has its missing cells."""
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     if not categories:
         return View(Y_imputed, scaler)
     sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+    spans = [range(each.first, each.first + each.n_features) for each in categories]
     # Start and end of every original column among the features.
-    inner = {j for each in categories for j in range(each.first + 1, each.first + each.n_features)}
-    begins = [j for j in range(Y.shape[1]) if j not in inner]
-    mixed = MixedTable(sample, list(zip(begins, [*begins[1:], Y.shape[1]], strict=True)))
-    # A table of binary features only, such as bits, has no categorical columns.
-    bits = len(categories) == Y.shape[1]
-    few = len(categories) < _MANY * len(mixed.columns)
-    if few or bits or Y.shape[1] <= _LEAST_FACTORS:
-        return View(Y_imputed, scaler, mixed=mixed)
+    begins = np.delete(np.arange(Y.shape[1]), [j for span in spans for j in span[1:]]).tolist()
+    columns = list(zip(begins, [*begins[1:], Y.shape[1]], strict=True))
+    if len(categories) == Y.shape[1]:  # binary features only, such as bits, are numbers
+        return View(Y_imputed, scaler, MixedTable(sample, columns, np.zeros(0, np.int64), 1))
+    n_factors = choose_dimensions(sample, columns).chosen
+    mixed = MixedTable(sample, columns, np.concatenate(spans), n_factors)
     center = sample.mean(axis=0)
-    _, _, axes = np.linalg.svd(sample - center, full_matrices=False)
-    count = max(choose_dimensions(sample, mixed.columns).chosen, _LEAST_FACTORS)
-    scores = (scaler.transform(Y_imputed) - center) @ group.agree(axes[:count]).T
-    unscaled = Scaler(np.zeros(count), np.ones(count), "none", 1.0)
-    return View(scores, unscaled, has_categories=True, mixed=mixed)
+    factors = group.agree(mixed.factors(sample - center))
+    rows = mixed.represent(scaler.transform(Y_imputed) - center, factors)
+    unscaled = Scaler(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), "none", 1.0)
+    return View(rows, unscaled, mixed)
 
 
 def choose_dimensions(

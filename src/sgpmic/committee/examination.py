@@ -93,7 +93,7 @@ def examine(
 def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     """Return ``find(sample, **options)``, cached by the content of the sample."""
     digest = hashlib.sha256(sample.tobytes()).hexdigest()
-    # The factor scores already determine the mixed table they were computed from.
+    # The sample already determines the mixed table that it represents.
     known = {name: value for name, value in options.items() if name != "mixed"}
     key = (find.__name__, sample.shape, digest, *known.items())
     with _remembering:

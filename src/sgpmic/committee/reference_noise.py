@@ -180,21 +180,34 @@ def with_marginals(Y: Floats, axes: Floats) -> Draw:
 
 
 class MixedTable(NamedTuple):
-    """Scaled rows of a table with categories.
-
-    ``columns`` are the start and end of each original column among the features: a category has
-    several indicators.
-    """
+    """Scaled rows of a table with categories, which have several indicators."""
 
     rows: Floats
-    columns: Sequence[tuple[int, int]]
+    columns: Sequence[tuple[int, int]]  # start and end of each original column among the features
+    indicators: Ints  # the features that are indicators of categories
+    n_factors: int  # of the table
+
+    def factors(self, centered: Floats) -> Floats:
+        """Return the weights (P, r) of features in what categories share with other columns.
+
+        That is their part of the best approximation of the rows by ``n_factors`` principal
+        components, in as few coordinates as preserve its distances.
+        """
+        axes = np.linalg.svd(centered, full_matrices=False)[2][: self.n_factors]
+        left, sizes, _ = np.linalg.svd(axes[:, self.indicators], full_matrices=False)
+        return np.asarray(axes.T @ (left * sizes))
+
+    def represent(self, centered: Floats, factors: Floats) -> Floats:
+        """Return the rows with factors in place of the indicators."""
+        return np.hstack([np.delete(centered, self.indicators, axis=1), centered @ factors])
 
 
 def mixed_columns(table: MixedTable, kept: int) -> Draw:
     """Principal components of rows from a Gaussian copula for numeric and categorical columns.
 
     The levels of a category are ordered along the first principal component and drawn by
-    thresholding the copula's Gaussian. The first ``kept`` principal components are returned.
+    thresholding the copula's Gaussian. The rows are represented as the table is, and the first
+    ``kept`` principal components returned.
     """
     Y = table.rows - table.rows.mean(axis=0)
     n = len(Y)
@@ -222,7 +235,9 @@ def mixed_columns(table: MixedTable, kept: int) -> Draw:
     def draw(rng: np.random.Generator) -> Floats:
         u = special.ndtr(rng.normal(size=scores.shape) @ root.T)
         rows = np.column_stack([sample(u[:, i]) for i, sample in enumerate(samplers)])
-        left, singular, _ = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
+        rows -= rows.mean(axis=0)
+        rows = table.represent(rows, table.factors(rows))
+        left, singular, _ = np.linalg.svd(rows, full_matrices=False)
         return left[:, :kept] * singular[:kept]
 
     return draw

@@ -155,7 +155,7 @@ def cluster_tendency(
 ) -> ClusterTendency:
     """Test whether scaled rows (n, p) have clusters; return the result with the largest p-value.
 
-    If ``Y`` holds factor scores of a table with categories, ``mixed`` is that table.
+    If ``Y`` represents a table with categories, ``mixed`` is that table.
     """
     if len(Y) < FEWEST_ROWS:
         return ClusterTendency(0.0, 1.0, f"{len(Y)} rows are too few", "")

@@ -81,7 +81,8 @@ def vote_on(
     numbers = sample_numbers(group.n_rows, committee.max_rows)
     seen, scaler = view.rows, view.scaler
     sample = scaler.transform(group.rows_at(seen, numbers)).round(DECIMALS)
-    known = find_categories(group.rows_at(Y, numbers)) if view.has_categories else []
+    replaced = view.mixed is not None and len(view.mixed.indicators) > 0
+    known = find_categories(group.rows_at(Y, numbers)) if replaced else []
     vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
     shares = group.agree(vote.shares)
     if len(numbers) == group.n_rows:

@@ -26,13 +26,15 @@ from judge.observe import (
     observe_votes,
     read_all,
 )
-from judge.problems import make_noise
+from judge.problems import make_gaps, make_noise
 from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
 #: Seeds of the training problems: of the judge, of the calibration, and of the number of clusters,
 #: with clusters and without.
 JUDGED, VOTED = range(15_644), range(1_000_000, 1_003_500)
+#: ... and of tables whose clusters show in few features, for the calibration.
+GAPS = range(6_000_000, 6_000_700)
 COUNTED, NOISE = range(3_000_000, 3_003_159), range(4_000_000, 4_000_200)
 
 
@@ -53,7 +55,9 @@ def main() -> None:
     networks = {"judge": learn.learn_judge(observe(observe_members, JUDGED, "members"))}
     learn.save_networks(WEIGHTS, networks)  # for the votes
     load_networks.cache_clear()
-    networks["calibration"] = learn.learn_calibration(observe(observe_votes, VOTED, "votes"))
+    voted = observe(observe_votes, VOTED, "votes")
+    voted += observe(partial(observe_votes, make=make_gaps), GAPS, "gaps")
+    networks["calibration"] = learn.learn_calibration(voted)
     counted = observe(observe_numbers, COUNTED, "numbers")
     noise = observe(partial(observe_numbers, make=make_noise), NOISE, "noise")
     networks["number of clusters"] = learn.learn_number(counted + noise)

@@ -106,10 +106,10 @@ def read_all(paths: Iterable[Path]) -> Iterator[tuple[int, Arrays]]:
         yield from by_seed.items()
 
 
-def observe_votes(seed: int) -> Arrays:
+def observe_votes(seed: int, make: Callable[[int], Problem] = make_problem) -> Arrays:
     """Return the calibration's inputs for some rows, and whether the vote is right in each."""
     rng = np.random.default_rng([seed, 2])
-    problem = _sampled(make_problem(seed), MOST_VOTED_ON, rng)
+    problem = _sampled(make(seed), MOST_VOTED_ON, rng)
     geometry = Geometry(scaled(problem), MOST_TRIED)
     k = asked_for(seed, problem)
     labels = cluster_all(geometry, k).labels

@@ -48,6 +48,7 @@ from judge.priors import (
     Floats,
     Integers,
     Rng,
+    draw_labels,
     draw_n_clusters,
     draw_n_rows,
     log_uniform,
@@ -56,7 +57,7 @@ from judge.priors import (
     standardized,
 )
 from judge.shapes import shape
-from judge.tables import expression, signal, table
+from judge.tables import expression, scores, signal, table, with_marginals
 
 
 class Problem(NamedTuple):
@@ -148,3 +149,25 @@ def make_noise(seed: int) -> Problem:
     tails = np.exp(rng.uniform(-1.0, 0.3, size=p))  # below 1: heavier than normal
     X = np.sinh((np.arcsinh(standardized(Z)) + skew) / tails)
     return Problem(X, np.zeros(n, np.int64), "unimodal", True)
+
+
+def make_gaps(seed: int) -> Problem:
+    """Draw a table whose clusters show in one to three features; the others are useless.
+
+    Additional training data for the calibration: in other tables, what a single feature says alone
+    is rarely a cluster.
+    """
+    rng = np.random.default_rng(seed)
+    n = draw_n_rows(rng)
+    y = draw_labels(rng, n, min(draw_n_clusters(rng, n), 6))
+    k, d = int(y.max()) + 1, int(rng.integers(1, 4))
+    centers = rng.normal(size=(k, d))
+    distances = np.linalg.norm(centers[:, None] - centers, axis=2)[np.triu_indices(k, 1)]
+    apart = log_uniform(rng, 2.5, 30) * centers / max(distances.min(), 0.1)
+    widths = np.exp(0.3 * rng.normal(size=(k, d)))
+    useful = apart[y] + widths[y] * rng.normal(size=(n, d))
+    useless = scores(rng, np.zeros(n, np.int64), int(rng.geometric(0.25)))
+    X = np.hstack([useful, with_marginals(rng, useless)])
+    order = rng.permutation(n)
+    X = X[:, np.ptp(X, axis=0) > 0]
+    return Problem(np.ascontiguousarray(X[order]), y[order].astype(np.int64), "gaps", True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +28,10 @@ _BY_NUMBER = ("candidates", "probability", "certainty", "expected")
 
 def _data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return columns as a pandas or polars data frame, or as a dict if neither is installed."""
-    try:
-        from pandas import DataFrame
-    except ImportError:
-        try:
-            from polars import DataFrame
-        except ImportError:
-            return dict(columns)
-    return DataFrame(columns)
+    for library in ("pandas", "polars"):
+        with suppress(ImportError):
+            return import_module(library).DataFrame(columns)
+    return dict(columns)
 
 
 class PlotsMixin:
@@ -69,12 +67,11 @@ class PlotsMixin:
     def profiles_(self: Any) -> Any:
         """Name, description and rule of each cluster, computed on first access."""
         explained = self._explain()
-        described = self._rows_to_draw(None)[2].argmax(axis=1)
         rules, numbers = [found.rule for found in explained], range(len(explained))
         columns: dict[str, list[Any]] = {
             "cluster": [*numbers],
             "rows": [int((self.labels_ == m).sum()) for m in numbers],
-            "described": [int((described == m).sum()) for m in numbers],
+            "described": [found.size for found in explained],
             "name": [found.name for found in explained],
             "sentence": [found.sentence for found in explained],
             "rule": [rule and " and ".join(rule.conditions) for rule in rules],

@@ -20,7 +20,7 @@ from sgpmic.committee.voting import explain_vote
 from sgpmic.learning.starts import explain_choice
 from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
-from sgpmic.report.rules import SOME_COLUMNS, Condition, Rule, Subject, best_rules
+from sgpmic.report.rules import SOME_COLUMNS, Rule, Subject, best_rules
 from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
 from sgpmic.report.words import abbreviate, listing, shorten
 
@@ -104,16 +104,9 @@ def find_differences(
 
 
 def _find_medium(
-    content: RunContent,
-    subjects: Sequence[Subject],
-    compared: Profiles,
-    numbers: Ints,
-    rows: Ints,
+    content: RunContent, subjects: Sequence[Subject], compared: Profiles, numbers: Ints, rows: Ints
 ) -> list[list[Difference]]:
-    """Return, for every cluster, which of these ``numbers`` lie between those of other rows.
-
-    They are looked for in the sample ``rows``.
-    """
+    """Return which ``numbers`` of a cluster lie between those of other rows, in the sample."""
     values, labels = content.values[np.ix_(rows, numbers)], content.labels[rows]
     found: list[list[Difference]] = [[] for _ in range(content.n_clusters)]
     for m in np.unique(labels):
@@ -139,6 +132,7 @@ class Explanation(NamedTuple):
     alone: str  # sentence about the level it consists of, or empty
     rule: Rule | None
     differences: list[Difference]
+    size: int  # number of its rows
 
     @property
     def sentence(self) -> str:
@@ -201,7 +195,7 @@ def explain(content: RunContent) -> list[Explanation]:
         mine = labels == m
         facts = listing([_fact(one, mine, rows) for one in _clearest(telling[m])])
         alone = _makes_up_alone(content, mine) if rules[m] else ""
-        found.append(Explanation(name, facts, alone, rules[m], differences[m]))
+        found.append(Explanation(name, facts, alone, rules[m], differences[m], int(sizes[m])))
     return found
 
 
@@ -216,10 +210,7 @@ def _clearest(differences: Sequence[Difference], count: int = 2) -> list[Differe
 def _unique_names(
     differences: list[list[Difference]], rules: list[Rule | None], sizes: Ints
 ) -> list[str]:
-    """Name clusters by two differences, or more if names would clash.
-
-    A cluster without any is named by its rule.
-    """
+    """Name clusters by two differences, more if names would clash, or by their rule."""
     parts = [[_trait(one) for one in _clearest(mine, 4)] for mine in differences]
     for mine, rule, size in zip(parts, rules, sizes, strict=True):
         if not mine:
@@ -255,11 +246,11 @@ def _trait(difference: Difference) -> str:
 
 
 def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
-    """Count the rows in the cluster, and elsewhere, that satisfy a difference as a condition.
+    """Count the rows in the cluster, and elsewhere, for which a difference holds as a condition.
 
     For a number, the cuts are those that best separate a sample of the rows.
     """
-    subject, more = difference.subject, difference.effect > 0
+    subject, cuts, ends = difference.subject, [(difference.effect > 0, 0)], [0.0, 0.0]
     if subject.measured:
         seen = rows[subject.known[rows]]
         values, places = np.unique(subject.cells[seen], return_inverse=True)
@@ -267,41 +258,36 @@ def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
         # Youden's index: the true minus the false positive rate, here of all numbers below a cut.
         rates = np.where(own, 1.0 / max(own.sum(), 1), -1.0 / max((~own).sum(), 1))
         below = np.append(0.0, np.cumsum(np.bincount(places, rates)))
-        first: int | None = int(below[:-1].argmin()) if more else None
-        last: int | None = None if more else int(below[:-1].argmax())
         if difference.medium:
             last = int(np.argmax(below - np.minimum.accumulate(below)))
             first = int(below[: last + 1].argmin())
             # An end that excludes nothing is not mentioned.
-            first, last = first or None, last if last < len(values) else None
-        ends = np.concatenate([[-np.inf], values, [np.inf]]).tolist()
-        parts = [] if first is None else [subject.condition(True, *ends[first : first + 2])]
-        parts += [] if last is None else [subject.condition(False, *ends[last : last + 2])]
-        words = parts[0].words
-        if len(parts) == 2:
-            words += f" and under{parts[1].words.rpartition(' under')[2]}"
-        holds = np.logical_and.reduce([part.holds for part in parts])
-        condition = Condition(words, holds, subject.known)
-    else:
-        condition = subject.condition(more)
-    inside, outside = (int((condition.holds & side).sum()) for side in (mine, ~mine))
-    known, known_outside = (int((condition.known & side).sum()) for side in (mine, ~mine))
-    of = "rows" if known == mine.sum() else "rows in which it is known"
-    return (
-        f"{condition.words} in {inside:,} of {known:,} {of} "
-        f"(elsewhere {outside:,} of {known_outside:,})"
+            cuts = [(True, first)] * (first > 0) + [(False, last)] * (last < len(values))
+        else:
+            more = difference.effect > 0
+            cuts = [(more, int(below[:-1].argmin() if more else below[:-1].argmax()))]
+        ends = [-np.inf, *values.tolist(), np.inf]
+    parts = [subject.condition(more, *ends[cut : cut + 2]) for more, cut in cuts]
+    words, known = parts[0].words, parts[0].known
+    if len(parts) == 2:
+        words += f" and under{parts[1].words.rpartition(' under')[2]}"
+    holds = np.logical_and.reduce([part.holds for part in parts])
+    n_in, n_out, known_in, known_out = (
+        int((rows & side).sum()) for rows in (holds, known) for side in (mine, ~mine)
     )
+    of = "rows" if known_in == mine.sum() else "rows in which it is known"
+    return f"{words} in {n_in:,} of {known_in:,} {of} (elsewhere {n_out:,} of {known_out:,})"
 
 
 def _makes_up_alone(content: RunContent, mine: Bools) -> str:
     """Return a sentence about the one level that a cluster consists of, or an empty string."""
     for column in content.categories:
-        counts = np.bincount(column.codes[mine & (column.codes >= 0)], minlength=1)
-        has = column.codes == int(counts.argmax())
+        code = np.bincount(column.codes[mine & (column.codes >= 0)], minlength=1).argmax()
+        has = column.codes == code
         both, size, total = int((has & mine).sum()), int(mine.sum()), int(has.sum())
-        is_merged = column.merged and counts.argmax() == len(column.levels) - 1
-        if total and both >= ALONE * size and both >= ALONE * total and not is_merged:
-            level = f"{shorten(column.name, 40)}: {shorten(column.levels[counts.argmax()], 40)}"
+        is_merged = column.merged and code == len(column.levels) - 1
+        if total and both >= ALONE * max(size, total) and not is_merged:
+            level = f"{shorten(column.name, 40)}: {shorten(column.levels[code], 40)}"
             return (
                 f"One category makes up this cluster: {both:,} of its {size:,} rows have "
                 f"{level}, and {plural(total - both, 'row')} elsewhere."
@@ -317,10 +303,9 @@ def print_summary(
     sizes: Sizes | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print the clusters of a fitted model, and how they were found.
+    """Print the clusters, and how they were found, except what the ``notes`` say.
 
-    ``sizes`` are those over all rows if the model holds only some, and ``notes`` are printed by
-    the caller.
+    ``sizes`` are those over all rows if the model holds only some.
     """
     console = console or Console(highlight=False)
     counts, _, certainty = sizes or cluster_sizes(model.memberships_[model.labels_ >= 0])

@@ -110,10 +110,7 @@ class Condition(NamedTuple):
 
 
 def _round_cut(below: float, above: float) -> tuple[float, int]:
-    """Return the number in (below, above] with the fewest digits, and their number.
-
-    Between whole numbers, it is one.
-    """
+    """Return the number in (below, above], whole if both are, with the fewest digits; and these."""
     whole = float(below).is_integer() and float(above).is_integer()
     for digits in range(1, 17):
         for value in (0.5 * below + 0.5 * above, above):
@@ -138,7 +135,7 @@ def best_rules(
 ) -> list[Rule | None]:
     """Return, for every cluster, the rule with the highest F1, penalized by its length.
 
-    Rules are learned from the sample ``rows``, on these ``numbers`` and the first categories.
+    Rules are learned from sampled ``rows``, on these ``numbers`` and the first categories.
     """
     features, about = _features(subjects, numbers, rows)
     rules: list[Rule | None] = [None] * M

@@ -194,9 +194,10 @@ class TestOneFile:
 
 
 class TestSize:
-    def test_sample_of_rows_holds_the_rows_the_page_speaks_of(self):
+    def test_sample_of_rows_holds_the_rows_the_page_speaks_of(self, monkeypatch):
+        monkeypatch.setattr("sgpmic.report.picture.MAX_ROWS", 500)
         content = make_content(n=3000)
-        text = render_report(content, max_rows=500)
+        text = render_report(content)
         page = Page(text)
         rows = unpack(page.payload["rows"], "<u4")
         assert len(rows) == page.payload["n"] == 500

@@ -35,7 +35,7 @@ from sgpmic.committee.voting import explain_vote
 from sgpmic.report import statistics, words
 from sgpmic.report.content import RunContent
 from sgpmic.report.explanations import Explanation, explain
-from sgpmic.report.picture import MAX_ROWS, build_payload, choose_shown
+from sgpmic.report.picture import build_payload, choose_shown
 from sgpmic.report.words import number, shorten
 from sgpmic.tables.columns import kind_words
 
@@ -55,15 +55,13 @@ _SCRIPT = ("data", "marks", "drawing", "details", "view", "selection", "rows", "
 def render_report(
     content: RunContent,
     *,
-    max_rows: int = MAX_ROWS,
     only_picture: bool = False,
     explanations: list[Explanation] | None = None,
 ) -> str:
     """Render the report of a run as a single HTML page, in UTF-8; the same for the same content.
 
-    More than ``max_rows`` rows are drawn as a random sample; statistics are over all rows. With
-    ``only_picture``, the page shows only the latent space, as in a notebook cell. ``explanations``
-    are the result of :func:`~sgpmic.report.explanations.explain`, if already computed.
+    With ``only_picture``, the page shows only the latent space, as in a notebook cell;
+    ``explanations`` are those of :func:`~sgpmic.report.explanations.explain`, if already computed.
     """
     labels, memberships, M = content.labels, content.memberships, content.n_clusters
     explanations = explanations or explain(content)
@@ -73,7 +71,7 @@ def render_report(
         content.embedding, memberships, content.means, content.covariances, _TYPICAL
     )
     doubtful = statistics.doubtful_rows(memberships, _DOUBTFUL)
-    shown = choose_shown(content, strongest, np.concatenate([doubtful, *typical]), max_rows)
+    shown = choose_shown(content, strongest, np.concatenate([doubtful, *typical]))
     features = strongest[:_DOUBTFUL_FEATURES]
     compared = statistics.compare_labels(labels, content.given_labels, M)
     remarks = [said for said in content.warnings if said.startswith(_REMARKS)]

@@ -210,12 +210,12 @@ class Shown(NamedTuple):
     values_type: str  # float32, uint16 or uint8
 
 
-def choose_shown(content: RunContent, strongest: Ints, must: Ints, limit: int) -> Shown:
-    """Choose at most ``limit`` rows, among them those in ``must``, and the strongest features."""
+def choose_shown(content: RunContent, strongest: Ints, must: Ints) -> Shown:
+    """Choose the rows to draw, among them those in ``must``, and the strongest features."""
     rows = np.arange(content.n_rows)
-    if len(rows) > limit:
+    if len(rows) > MAX_ROWS:
         drawn = np.random.default_rng(0).permutation(len(rows))
-        drawn = drawn[~np.isin(drawn, must)][: max(limit - len(np.unique(must)), 0)]
+        drawn = drawn[~np.isin(drawn, must)][: max(MAX_ROWS - len(np.unique(must)), 0)]
         rows = np.union1d(drawn, must)
     features = np.sort(strongest[: max(1, MAX_BYTES // len(rows))])
     numbers = len(rows) * len(features)

@@ -118,10 +118,9 @@ class LocalWorkers:
     ) -> ProcessExit:
         """Run the task in a folder in a child process, whose standard output may be ``shown``."""
         # XLA's logs are of no use to users. Standard input closes when this process ends.
-        extra = {**variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"}
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(folder)],
-            env={**os.environ, **extra},
+            env={**os.environ, **variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"},
             stdin=subprocess.PIPE,
             stdout=None if shown else subprocess.DEVNULL,
             stderr=subprocess.PIPE,

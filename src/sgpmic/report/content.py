@@ -35,11 +35,9 @@ class RunContent:
     weights: Floats  # (M,)
     dates: tuple[str, ...] = ()  # numeric columns that are dates: days since 1970
     categories: tuple[Levels, ...] = ()  # the categorical columns
-    #: Every column of the table and its encoding (`sgpmic.tables.columns.Column`); ``n_missing`` is
-    #: None if it is unknown.
+    #: Every column of the table and its encoding, see `sgpmic.tables.columns.Column`.
     columns: list[dict[str, Any]] = field(default_factory=list)
-    #: First two principal component scores, (N, 2), drawn beside the latent space; and the
-    #: explained variance ratios, (2,).
+    #: First two principal component scores, (N, 2), and their shares of the variance, (2,).
     principal: tuple[Floats, Floats] | None = None
     cluster_names: list[str] = field(default_factory=list)  # empty, or "", for their numbers
     ids: list[str] | None = None  # names of the rows; None for their numbers

@@ -55,7 +55,7 @@ class Difference(NamedTuple):
     """A difference between a cluster and all other rows."""
 
     subject: Subject
-    effect: float  # confidence limit of Cohen's d (means) or h (shares), see `find_differences`
+    effect: float  # confidence limit, nearer to 0, of Cohen's d (means) or h (shares)
     inside: float  # mean, or share, in the cluster
     outside: float  # ... and elsewhere
     known: int  # number of rows of the cluster that have a value
@@ -86,11 +86,8 @@ def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
 def find_differences(
     subjects: Sequence[Subject], compared: Profiles, sizes: Ints
 ) -> list[list[Difference]]:
-    """Return the differences of every cluster from other rows, the largest effects first.
-
-    An effect is the confidence limit nearer to 0, times the share of the cluster's rows that have a
-    value: rows without one count as no different.
-    """
+    """Return the differences of every cluster from other rows, the largest effects first."""
+    # Rows without a value count as no different.
     effects = compared.certain * compared.known / np.maximum(sizes, 1)[:, None]
     # With two levels, the underrepresented one is redundant.
     halves = [one.kind == "level" and len(one.levels) == 2 for one in subjects]
@@ -171,10 +168,7 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
 
 
 def explain(content: RunContent) -> list[Explanation]:
-    """Explain every cluster.
-
-    Names and facts can say that a number is medium; ``differences`` are those of means and shares.
-    """
+    """Explain every cluster; only names and facts say that a number is medium."""
     M, labels, rows = content.n_clusters, content.labels, np.arange(content.n_rows)
     sizes = np.bincount(labels, minlength=M)
     subjects, compared = compare_columns(content)
@@ -286,7 +280,7 @@ def _makes_up_alone(content: RunContent, mine: Bools) -> str:
         has = column.codes == code
         both, size, total = int((has & mine).sum()), int(mine.sum()), int(has.sum())
         is_merged = column.merged and code == len(column.levels) - 1
-        if total and both >= ALONE * max(size, total) and not is_merged:
+        if both >= ALONE * max(size, total) and not is_merged:
             level = f"{shorten(column.name, 40)}: {shorten(column.levels[code], 40)}"
             return (
                 f"One category makes up this cluster: {both:,} of its {size:,} rows have "

@@ -73,8 +73,7 @@ class Subject(NamedTuple):
     def condition(self, more: bool, below: float = 0.0, above: float = 0.0) -> Condition:
         """Return the condition that a cell is missing, has the level, or is at or above a cut.
 
-        The cut is the roundest number between ``below`` and ``above``. Without ``more``, the
-        condition is negated, among cells that are known.
+        The cut is between ``below`` and ``above``. Without ``more``, the condition is negated.
         """
         if self.kind == "gap":
             said, holds = ("is known", "is missing"), ~self.known
@@ -133,18 +132,14 @@ class Rule(NamedTuple):
 def best_rules(
     subjects: Sequence[Subject], numbers: Ints, rows: Ints, labels: Ints, M: int
 ) -> list[Rule | None]:
-    """Return, for every cluster, the rule with the highest F1, penalized by its length.
-
-    Rules are learned from sampled ``rows``, on these ``numbers`` and the first categories.
-    """
+    """Return, for every cluster, the rule with the highest F1, learned from sampled ``rows``."""
     features, about = _features(subjects, numbers, rows)
     rules: list[Rule | None] = [None] * M
     for m in range(M if features.size else 0):
         mine = labels == m
         tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
-        # For a cluster without rows, or with all of them, a tree has one node and no paths.
         paths = list(_paths(tree.fit(features, mine[rows]).tree_, about, rows))
-        if not paths:
+        if not paths:  # of a cluster without rows, or with all of them
             continue
         best = max(paths, key=lambda path: _judge(path, mine).f1 - _WORTH * len(path))
         for one in best:

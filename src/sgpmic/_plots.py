@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from sgpmic import plots
-    from sgpmic._types import Ints
     from sgpmic.report.explanations import Explanation
     from sgpmic.report.page import InteractivePicture
 
@@ -26,14 +27,10 @@ _BY_NUMBER = ("candidates", "probability", "certainty", "expected")
 
 def _data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return columns as a pandas or polars data frame, or as a dict if neither is installed."""
-    try:
-        from pandas import DataFrame
-    except ImportError:
-        try:
-            from polars import DataFrame
-        except ImportError:
-            return dict(columns)
-    return DataFrame(columns)
+    for library in ("pandas", "polars"):
+        with suppress(ImportError):
+            return import_module(library).DataFrame(columns)
+    return dict(columns)
 
 
 class PlotsMixin:
@@ -43,25 +40,21 @@ class PlotsMixin:
     :mod:`sgpmic.plots`, with the attributes ``ax_`` and ``figure_``.
     """
 
-    labels_: Ints
-    _committee: list[dict[str, Any]]
-    _number_of_clusters: dict[str, Any] | None
     _explained: list[Explanation] | None
 
     @property
-    def committee_(self) -> Any:
+    def committee_(self: Any) -> Any:
         """The members of the committee, by decreasing weight."""
         check_is_fitted(self)
         names = ("name", "weight", "expected", "agreement", "cut", "reason")
         return _data_frame({name: [m.get(name) for m in self._committee] for name in names})
 
     @property
-    def number_of_clusters_(self) -> Any:
+    def number_of_clusters_(self: Any) -> Any:
         """The probability of each number of clusters; None if the number was given."""
         check_is_fitted(self)
-        if self._number_of_clusters is None:
+        if (found := self._number_of_clusters) is None:
             return None
-        found = dict(self._number_of_clusters)
         chosen = [k == found["chosen"] for k in found["candidates"]]
         return _data_frame({k: v for k, v in found.items() if k in _BY_NUMBER} | {"chosen": chosen})
 
@@ -69,12 +62,11 @@ class PlotsMixin:
     def profiles_(self: Any) -> Any:
         """Name, description and rule of each cluster, computed on first access."""
         explained = self._explain()
-        described = self._rows_to_draw(None)[2].argmax(axis=1)
         rules, numbers = [found.rule for found in explained], range(len(explained))
-        columns: dict[str, list[Any]] = {
+        columns = {
             "cluster": [*numbers],
             "rows": [int((self.labels_ == m).sum()) for m in numbers],
-            "described": [int((described == m).sum()) for m in numbers],
+            "described": [found.size for found in explained],
             "name": [found.name for found in explained],
             "sentence": [found.sentence for found in explained],
             "rule": [rule and " and ".join(rule.conditions) for rule in rules],
@@ -83,7 +75,7 @@ class PlotsMixin:
         }
         return _data_frame(columns)
 
-    def _explain(self) -> list[Explanation]:
+    def _explain(self: Any) -> list[Explanation]:
         check_is_fitted(self)
         if self._explained is None:
             from sgpmic.report.content import content_of_rows

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from sgpmic._input_rows import read_rows, words_of_rows
+from sgpmic._input_rows import read_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.exceptions import warn_renamed
@@ -47,7 +47,6 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     _reduction: Floats | None
     encoder_: TableEncoder | None
     n_components_: int
-    _row_words: dict[str, list[str]]  # of all training rows
 
     def _read_rows(self, X: ArrayLike) -> Floats:
         """Return the preprocessed rows; raise NotFittedError before there is a predictor."""
@@ -287,33 +286,6 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_predictor")
-
-    @on_chosen_device
-    def _rows_to_draw(
-        self, X: ArrayLike | None
-    ) -> tuple[Floats, Floats, Floats, dict[str, list[str]], Ints, int]:
-        """Return the data for plots of rows; for None, of the training rows or a sample of them.
-
-        These are the preprocessed rows (encoded, reduced), their latent points, their memberships,
-        their text columns (names and descriptions), their indices, and the number of all rows.
-        """
-        check_is_fitted(self)
-        if X is None:
-            reference = self._predictor.reference
-            values, rows = reference.rows, reference.lookup(reference.rows)
-            if len(values) == len(self._predictor.X):
-                rows = np.arange(len(values))  # duplicate rows have names of their own
-            # Not the estimator's attributes, which include rows without any value.
-            placed, found = (self._predictor.X[rows], self._predictor.S[rows]), self._row_words
-            empty = self._empty_rows
-            n_rows = len(self._predictor.X) + len(empty)
-            numbers = np.delete(np.arange(n_rows), empty)[rows]
-        else:
-            values, is_empty = self._predictor.known_rows(self._read_rows(X))
-            values, numbers, n_rows = values[~is_empty], np.flatnonzero(~is_empty), len(is_empty)
-            placed, found = self._predictor.place(values), words_of_rows(X, self.encoder_)
-        words = {name: [column[i] for i in numbers] for name, column in found.items()}
-        return values, *placed, words, numbers, n_rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a file that :meth:`load` reads.

@@ -91,10 +91,8 @@ def cluster(
     except ImportError:
         raise ImportError("This needs anndata: pip install 'sgpmic[anndata]'.") from None
     if not isinstance(adata, AnnData):
-        raise TypeError(
-            f"adata is a {type(adata).__name__}, not an AnnData: wrap it in one, or fit SGPMIC to "
-            "it."
-        )
+        kind = type(adata).__name__
+        raise TypeError(f"adata is a {kind}, not an AnnData: wrap it in one, or fit SGPMIC to it.")
     if not isinstance(key_added, str) or not key_added:
         raise ValueError(f"key_added is {key_added!r}: give the results a name.")
     if not adata.n_obs:

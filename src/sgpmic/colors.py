@@ -26,20 +26,16 @@ _ON_DARK = {"#000000": "#E8E8E8", "#0072B2": "#4F7BF0"}
 
 # Lightness range (OKLab) of further colors: visible on the background, not near black or white.
 _LIGHTNESS = {False: (0.38, 0.76), True: (0.6, 0.92)}
-_LEVELS = 18
 
 
 @cache
 def distinct_colors(count: int, *, dark: bool = False) -> tuple[str, ...]:
-    """Return distinct colors: Okabe and Ito's eight, then each as far as possible from all others.
-
-    As ``#RRGGBB``. The first ones do not depend on the count. Some differ on dark backgrounds.
-    """
+    """Return ``#RRGGBB``: Okabe and Ito's eight, then each as far as possible from all others."""
     changed = _ON_DARK if dark else _ON_LIGHT
     base = [changed.get(color, color) for color in OKABE_ITO]
     if count <= len(base):
         return tuple(base[:count])
-    steps = np.round(np.linspace(0, 255, _LEVELS)).astype(np.int64)
+    steps = np.round(np.linspace(0, 255, 18)).astype(np.int64)
     grid = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1).reshape(-1, 3)
     places = oklab(grid / 255.0)
     low, high = _LIGHTNESS[dark]

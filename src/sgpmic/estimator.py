@@ -298,18 +298,15 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self : SGPMIC
         """
         nested: dict[str, dict[str, Any]] = {}
-        flat = {}
-        for name, value in params.items():
+        for name in tuple(params):
             owner, separator, field = name.partition("__")
             holder = getattr(self, owner, None)
-            if not (separator and isinstance(holder, (Settings, Kernel))):
-                flat[name] = value
-                continue
-            if field not in vars(holder):
-                has = f"{type(holder).__name__} has {', '.join(holder.get_params())}"
-                raise ValueError(f"Invalid parameter {name!r}: {has}.")
-            nested.setdefault(owner, {})[field] = value
-        super().set_params(**flat)
+            if separator and isinstance(holder, (Settings, Kernel)):
+                if field not in vars(holder):
+                    has = f"{type(holder).__name__} has {', '.join(holder.get_params())}"
+                    raise ValueError(f"Invalid parameter {name!r}: {has}.")
+                nested.setdefault(owner, {})[field] = params.pop(name)
+        super().set_params(**params)
         for owner, values in nested.items():
             setattr(self, owner, replace(getattr(self, owner), **values))
         return self
@@ -367,7 +364,15 @@ n_components_) and (n_clusters, n_components_, n_components_)
             raise
         self.encoder_, self._reduction = encoder, reduction
         self._row_words = _input_rows.words_of_rows(X, encoder)
-        self._keep(result, empty)
+        self._state = result.state
+        self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
+        self._committee = result.committee_listing()
+        self.cluster_tendency_, number, dimensions = result.structure
+        self._number_of_clusters = None if number is None else asdict(number)
+        self.number_of_dimensions_ = None if dimensions is None else asdict(dimensions)
+        kept, self.history_, self.starts_ = result.selection
+        self.lower_bound_, self.n_iter_ = kept.bound, len(kept.history)
+        self.converged_ = kept.converged
         return self
 
     def _learn(
@@ -437,17 +442,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 "set_params(start__warm_start=False) first, or make a new estimator."
             )
         return state
-
-    def _keep(self, result: Result, empty: Ints) -> None:
-        self._state = result.state
-        self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
-        self._committee = result.committee_listing()
-        self.cluster_tendency_, number, dimensions = result.structure
-        self._number_of_clusters = None if number is None else asdict(number)
-        self.number_of_dimensions_ = None if dimensions is None else asdict(dimensions)
-        fit, self.history_, self.starts_ = result.selection
-        self.lower_bound_, self.n_iter_ = fit.bound, len(fit.history)
-        self.converged_ = fit.converged
 
     def _keep_predictor(
         self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None, empty: Ints

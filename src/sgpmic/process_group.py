@@ -80,10 +80,7 @@ class ProcessGroup:
         return gpu_memory_on(self._own_devices[0])
 
     def put(self, own: np.ndarray) -> jax.Array:
-        """Return the global array of which ``own`` is this process's part.
-
-        Its leading axis is the padded rows, or the blocks, of :meth:`lay_out_rows`.
-        """
+        """Return the global array of which ``own``, padded rows or blocks, is our part."""
         if self.mesh is None:
             return jax.device_put(own)
         n_all = len(own) // len(self._own_devices) * len(self._devices)
@@ -104,10 +101,7 @@ class ProcessGroup:
     def lay_out_rows(
         self, own: np.ndarray, block: int | None, reduce: Callable[[Any], Any]
     ) -> Rows:
-        """Return the rows of all processes in blocks of at most ``block`` rows.
-
-        ``reduce`` is applied to some rows at a time, which avoids a second copy of the table.
-        """
+        """Return all rows, to which ``reduce`` is applied, in blocks of at most ``block``."""
         n_devices = np.bincount(self._owners, minlength=self.n_processes)
         most = int(np.max(-(-self.counts // n_devices)))
         n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)

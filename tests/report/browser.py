@@ -52,9 +52,9 @@ def driver() -> Iterator[Any]:
 def visit(driver: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Open a report from disk; afterwards the console must be empty and no script have run."""
 
-    def open_report(content: RunContent, **options: Any) -> Any:
+    def open_report(content: RunContent) -> Any:
         path = tmp_path / "report.html"
-        path.write_text(render_report(content, **options), encoding="utf-8")
+        path.write_text(render_report(content), encoding="utf-8")
         driver.get(path.as_uri())
         wait_for(lambda: state(driver)["frames"] > 0)
         return driver

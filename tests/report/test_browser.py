@@ -370,8 +370,9 @@ def test_prints_on_white(visit, driver):
 
 def test_quantised_values_and_samples_are_read_back(visit, monkeypatch):
     monkeypatch.setattr("sgpmic.report.picture.FLOAT_BYTES", 0)
+    monkeypatch.setattr("sgpmic.report.picture.MAX_ROWS", 50)
     content = three_clouds()
-    driver = visit(content, max_rows=50)
+    driver = visit(content)
     assert state(driver)["n"] == 50
     row = int(driver.find_elements(By.CSS_SELECTOR, ".card .row-link")[4].get_attribute("data-row"))
     found = driver.execute_script(

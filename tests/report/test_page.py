@@ -194,9 +194,10 @@ class TestOneFile:
 
 
 class TestSize:
-    def test_sample_of_rows_holds_the_rows_the_page_speaks_of(self):
+    def test_sample_of_rows_holds_the_rows_the_page_speaks_of(self, monkeypatch):
+        monkeypatch.setattr("sgpmic.report.picture.MAX_ROWS", 500)
         content = make_content(n=3000)
-        text = render_report(content, max_rows=500)
+        text = render_report(content)
         page = Page(text)
         rows = unpack(page.payload["rows"], "<u4")
         assert len(rows) == page.payload["n"] == 500
@@ -293,7 +294,7 @@ class TestPlainWords:
         text = self.text(one)
         assert "put into a single cluster" in text
         assert "All rows are in one cluster" in text
-        for words in ("On average", "Most doubtful rows", "Certainty of rows", "Nothing differs"):
+        for words in ("On average", "Most doubtful rows", "Certainty of rows", "No mean or share differs"):
             assert words not in text
 
     def test_numbers_as_people_write_them(self):

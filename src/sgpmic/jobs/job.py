@@ -185,8 +185,7 @@ def initialize(
 def _loopback_collectives(coordinator: str) -> Iterator[None]:
     """Bind the sockets of JAX's collectives to the coordinator's address if it is a loopback one.
 
-    JAX binds them to the address of the host name and has no option for it. This patches a private
-    function of jaxlib; without that function or its parameter, JAX's behavior is unchanged.
+    JAX has no option for it, so this patches a private function of jaxlib, where there is one.
     """
     host = coordinator.rpartition(":")[0].strip("[]")
     try:
@@ -295,13 +294,11 @@ _LOST = re.compile("(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UN
 
 
 def is_loss(error: BaseException) -> bool:
-    """Return whether an error means that JAX has lost another process.
-
-    Its class depends on where the loss is detected; a plain ValueError was seen too.
-    """
+    """Return whether an error means that JAX has lost another process."""
     jax = sys.modules.get("jax")  # if JAX is not imported, the error is not from JAX
     if jax is not None and isinstance(error, jax.errors.JaxRuntimeError):
         return True
+    # The class depends on where the loss is detected: this one was seen too.
     return isinstance(error, ValueError) and _LOST.match(str(error)) is not None
 
 
@@ -376,10 +373,7 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 
 def divert_runtime_output() -> None:
-    """Redirect output of native libraries; Python's own streams keep their destination.
-
-    It goes to the file named by the variable ``SGPMIC_LOG``, otherwise to standard error.
-    """
+    """Redirect output of native libraries, not of Python, to ``SGPMIC_LOG`` or standard error."""
     sys.stdout = _duplicate(sys.stdout, 1)
     if os.environ.get(LOG):
         sys.stderr = _duplicate(sys.stderr, 2)

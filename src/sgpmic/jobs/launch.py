@@ -45,11 +45,7 @@ def local_slot(host: str = "127.0.0.1") -> Slot:
 
 
 def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
-    """Return the environment variables for every process of a job.
-
-    The processes on a machine share its cores evenly if there are enough. Python imports nothing
-    from the current folder, where a file may have the name of a module.
-    """
+    """Return the environment variables for every process; those on a machine share its cores."""
     hosts = [slot.host for slot in slots]
     found = []
     for process, (host, cores, _) in enumerate(slots):
@@ -59,7 +55,7 @@ def environments(slots: Sequence[Slot]) -> list[dict[str, str]]:
             job.COORDINATOR: slots[0].coordinator,
             job.PROCESSES: str(len(slots)),
             job.PROCESS: str(process),
-            "PYTHONSAFEPATH": "1",
+            "PYTHONSAFEPATH": "1",  # files in the current folder may have the name of a module
         }
         found.append(variables | ({job.CORES: ",".join(map(str, own))} if own else {}))
     return found
@@ -87,10 +83,9 @@ class ProcessExit(NamedTuple):
 def wait_for_exits(
     polls: Sequence[Callable[[], ProcessExit | None]], patience: float = math.inf
 ) -> list[ProcessExit]:
-    """Wait until all processes have exited, or one has failed and the grace period is over.
+    """Wait until all processes have exited, at most ``patience`` seconds, less after a failure.
 
-    ``polls`` has a function for each process that returns its exit, or None while it runs. After at
-    most ``patience`` seconds, a process still running gets an exit that says so.
+    The functions in ``polls`` return the exit of a process, or None while it runs.
     """
     found: dict[int, ProcessExit] = {}
     deadline = time.monotonic() + patience
@@ -107,11 +102,8 @@ def wait_for_exits(
 
 
 def root_cause(exits: Sequence[ProcessExit]) -> ProcessExit:
-    """Return the exit that explains why a job failed.
-
-    A process that rejected its input gives the reason; next, one that was killed or crashed is the
-    cause; the others only lost contact with it.
-    """
+    """Return the exit that explains why a job failed."""
+    # Those that were aborted or ended with TRY_AGAIN have only lost contact with the cause.
     rank = {REFUSED: 0, -signal.SIGABRT: 2, TRY_AGAIN: 3}
     failed = [each for each in exits if each.code != 0]
     return min(failed, key=lambda each: rank.get(each.code, 1))

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from operator import attrgetter
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -62,8 +62,10 @@ def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> workers.JobFit:
     array, names = _as_array(table, client)
     found = _find_rows(distributed, client, array)
     futures = _run(client, parameters, found)
-    shared = client.submit(attrgetter("model", "warnings"), futures[0]).result()
-    fitted = workers.load_model(model, *shared)
+    with tempfile.TemporaryDirectory() as folder:
+        for file, content in client.submit(itemgetter("files"), futures[0]).result().items():
+            Path(folder, file).write_bytes(content)
+        fitted = workers.load_model(model, Path(folder))
     if names is not None:
         fitted.feature_names_in_ = np.array(names, dtype=object)
     by_row = (_collect(client, name, found, futures, fitted) for name in workers.BY_ROW)
@@ -121,14 +123,17 @@ def _find_rows(distributed: Any, client: Any, array: Any) -> _Found:
 _jobs: defaultdict[str, workers.LocalWorkers] = defaultdict(workers.LocalWorkers)
 
 
-def _fit_rows(name: str, parameters: Any, variables: Any, *pieces: Any) -> workers.Result:
-    """Run a process for the rows that this Dask worker holds (a Dask task)."""
-    with tempfile.TemporaryDirectory(prefix="sgpmic-") as folder:
-        workers.write_task(Path(folder), parameters, rows=pieces)
-        ended = _jobs[name].run(Path(folder), variables)
+def _fit_rows(name: str, parameters: Any, variables: Any, *pieces: Any) -> dict[str, Any]:
+    """Run a process for the rows that this Dask worker holds, and return its results."""
+    with tempfile.TemporaryDirectory(prefix="sgpmic-") as temporary:
+        folder = Path(temporary)
+        workers.write_task(folder, parameters, rows=pieces)
+        ended = _jobs[name].run(folder, variables)
         if ended.code:
             raise JobError(ended.message, ended.code)
-        return workers.read_result(Path(folder))
+        files = [folder / file for file in (workers.MODEL, workers.WARNINGS)]
+        shared = {file.name: file.read_bytes() for file in files if file.exists()}
+        return {"files": shared} | {one: np.load(folder / f"{one}.npy") for one in workers.BY_ROW}
 
 
 def _end_beside(name: str) -> None:
@@ -184,7 +189,7 @@ def _collect(client: Any, name: str, found: _Found, futures: list[Any], model: S
     example = getattr(model, f"{name}_")
     parts = {}
     for (address, pieces), future in zip(found.items(), futures, strict=True):
-        own = client.submit(attrgetter(name), future, workers=[address])
+        own = client.submit(itemgetter(name), future, workers=[address])
         shape = (sum(piece.size for piece in pieces), *example.shape[1:])
         rows, end = da.from_delayed(own, shape, example.dtype), 0
         for piece in pieces:

@@ -102,15 +102,17 @@ def fit_on_ray(
                 again = f"{failures} of {max_failures} times"
                 _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
     try:
-        results = [workers.read_result(own) for own in folders]
+        fitted = workers.load_model(model, folders[0])
+        by_row = [
+            np.concatenate([np.load(own / f"{name}.npy") for own in folders])
+            for name in workers.BY_ROW
+        ]
     except FileNotFoundError:
         raise JobError(
             f"The fit has ended, but its results are not in {folder} on this machine: name a "
             "folder that all machines share."
         ) from None
-    fitted = workers.load_model(model, results[0].model, results[0].warnings)
     fitted.save(folder / workers.MODEL)
-    by_row = (np.concatenate([getattr(own, name) for own in results]) for name in workers.BY_ROW)
     return workers.JobFit(fitted, *by_row)
 
 

@@ -1,8 +1,8 @@
 """Worker processes of a job on Ray or Dask.
 
 The task of a process is a folder (:func:`write_task`). ``python -m sgpmic.jobs.workers FOLDER``
-runs it and writes the results there (:func:`read_result`). It runs in a separate process because
-JAX can join a job only once in the life of a process, and may abort one that loses another.
+runs it and writes the results there. It runs in a separate process because JAX can join a job only
+once in the life of a process, and may abort one that loses another.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,8 @@ from sgpmic.jobs.launch import ProcessExit, Slot, environments, root_cause, wait
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
 
-# Input and output files in the folder of a process.
+# Input files in the folder of a process; output files of process 0; and the outputs of every
+# process for its rows, NAME.npy.
 TASK, ROWS = "task.sgpmic", "rows.npy"
 MODEL, WARNINGS = "model.sgpmic", "warnings.json"
 BY_ROW = ("labels", "memberships", "embedding")
@@ -54,10 +54,7 @@ class JobFit(NamedTuple):
 
 
 def job_parameters(model: SGPMIC) -> dict[str, Any]:
-    """Return an estimator's parameters for :func:`write_task`; raise if one cannot be written.
-
-    A seed is drawn from a RandomState, and relative paths are made absolute.
-    """
+    """Return an estimator's parameters for :func:`write_task`; raise if one cannot be written."""
     model.check_settings()
     parameters: dict[str, Any] = model.get_params(deep=False)
     for name in ("embedding", "memberships"):
@@ -83,12 +80,7 @@ def write_task(
     columns: Sequence[str] = (),
     rows: Sequence[np.ndarray] = (),
 ) -> None:
-    """Write the task of one process to its folder.
-
-    The process reads its share of the file ``table``, with ``columns`` as features (default: all).
-    Without a file, its rows are the concatenation of ``rows``; it then removes the folder if its
-    parent is lost, since nobody else will.
-    """
+    """Write the task of one process to its folder: a share of ``table``, or these ``rows``."""
     from sgpmic.storage.model_file import write_model
     from sgpmic.storage.models import encode_parameters
 
@@ -105,36 +97,13 @@ def write_task(
         values.flush()
 
 
-class Result(NamedTuple):
-    """The result of one process: arrays for its rows, and from process 0 also the model file."""
-
-    labels: np.ndarray
-    memberships: np.ndarray
-    embedding: np.ndarray
-    model: bytes = b""
-    warnings: Sequence[tuple[str, str]] = ()  # category and message
-
-
-def read_result(folder: Path) -> Result:
-    """Read the result of a process from its folder."""
-    result = Result(*(np.load(folder / f"{name}.npy") for name in BY_ROW))
-    if not (folder / MODEL).exists():
-        return result
-    said = json.loads((folder / WARNINGS).read_text())
-    return result._replace(model=(folder / MODEL).read_bytes(), warnings=said)
-
-
-def load_model(model: SGPMIC, file: bytes, said: Sequence[tuple[str, str]]) -> SGPMIC:
-    """Load the fitted model from process 0's :class:`Result`, and reissue its warnings."""
+def load_model(model: SGPMIC, folder: Path) -> SGPMIC:
+    """Load the model that process 0 has written to its folder, and reissue its warnings."""
     from sgpmic import exceptions
 
-    for name, message in said:
-        category = getattr(exceptions, name, exceptions.SGPMICWarning)
-        exceptions.warn(message, category)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / MODEL
-        path.write_bytes(file)
-        return type(model).load(path)
+    for name, message in json.loads((folder / WARNINGS).read_text()):
+        exceptions.warn(message, getattr(exceptions, name, exceptions.SGPMICWarning))
+    return type(model).load(folder / MODEL)
 
 
 class LocalWorkers:
@@ -149,10 +118,9 @@ class LocalWorkers:
     ) -> ProcessExit:
         """Run the task in a folder in a child process, whose standard output may be ``shown``."""
         # XLA's logs are of no use to users. Standard input closes when this process ends.
-        extra = {**variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"}
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(folder)],
-            env={**os.environ, **extra},
+            env={**os.environ, **variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"},
             stdin=subprocess.PIPE,
             stdout=None if shown else subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -179,9 +147,8 @@ def run_job(
 ) -> None:
     """Run a job to completion, one process in each slot.
 
-    Given the index of a process and its environment variables, ``start`` starts it and returns a
-    function that returns its exit, or None while it runs. Raises a ValueError if a process rejected
-    its input, a JobError if one was lost or failed otherwise; others may still be running.
+    ``start`` takes the index and environment variables of a process, and returns what polls it.
+    When this raises, since a process rejected its input or was lost, others may still be running.
     """
     exits = wait_for_exits([start(process, own) for process, own in enumerate(environments(slots))])
     if all(code == 0 for code, _ in exits):
@@ -199,7 +166,7 @@ def main(folder: Path) -> None:
     """Run the task in a folder as one process of a job."""
 
     def remove_rows() -> None:
-        if (folder / ROWS).exists():
+        if (folder / ROWS).exists():  # on Dask: nobody else will
             shutil.rmtree(folder, ignore_errors=True)
 
     jobs.job.divert_runtime_output()

@@ -29,13 +29,7 @@ _LETTER, _LINE, _SIZE = 0.62, 1.35, 8.0
 
 
 class Display:
-    """Base class of displays; the attributes are set by ``plot``.
-
-    Attributes
-    ----------
-    ax_ : matplotlib Axes
-    figure_ : matplotlib Figure
-    """
+    """Base class of displays, whose attributes are set by ``plot``."""
 
     ax_: Axes
     figure_: Figure
@@ -108,8 +102,7 @@ def plain(words: str) -> str:
 def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     """Annotate points, (n_rows, 2), on axes whose limits are final.
 
-    If ``labels`` is a mapping from row numbers, all are written. If it is a sequence with one entry
-    per row, empty ones and those that would overlap an earlier one are skipped.
+    Of a sequence of labels, those that would overlap an earlier one are skipped.
     """
     n_rows, drawn = len(places), np.isfinite(places[:, 0])  # rows without any value are not
     if isinstance(labels, Mapping):

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 #: If there are more rows, every second, third, … is drawn.
 MOST_BARS = 2_000
 
-# A bar lower than this is invisible; with more clusters than this, columns are labeled by number
-# only.
+# Smallest height of a bar that is visible, and largest number of columns that have a name.
 _LEAST, _MOST_NAMED = 1e-3, 8
 
 

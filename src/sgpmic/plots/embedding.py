@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 _AREA, _LEAST_AREA = 32.0, 3.0
 _SIZES = (10.0, 130.0)
 
-# Beyond this many points, vector graphics become slow, and so does the search for an empty corner
-# for the legend.
+# Beyond this many points, vector graphics and the search for an empty corner become slow.
 _MANY_POINTS = 5_000
 
 #: Integers with at most this many distinct values are treated as categorical.
@@ -103,6 +102,9 @@ class EmbeddingDisplay(Display):
         self.points, self.n_components = points @ axes, n_components or points.shape[1]
         self.memberships = _as_memberships(memberships, len(points))
         self.memberships[unknown] = np.nan
+        #: The most probable cluster of every row, −1 for rows without any value.
+        self.labels: Ints = self.memberships.argmax(axis=1)
+        self.labels[np.isnan(self.memberships).any(axis=1)] = -1
         self.feature_names, self.means, self.covariances = feature_names, means, covariances
         if means is not None and covariances is not None:
             self.means, self.covariances = means @ axes, axes.T @ covariances @ axes
@@ -113,8 +115,8 @@ class EmbeddingDisplay(Display):
         check_is_fitted(estimator)
         names = getattr(estimator, "feature_names_in_", None)
         mixture: Any = {"means": estimator.means_, "covariances": estimator.covariances_}
-        shown = cls(estimator.embedding_, estimator.memberships_, feature_names=names, **mixture)
-        return shown.plot(**plotting)
+        rows = estimator.embedding_, estimator.memberships_
+        return cls(*rows, feature_names=names, **mixture).plot(**plotting)
 
     @classmethod
     def from_predictions(
@@ -128,15 +130,8 @@ class EmbeddingDisplay(Display):
         **plotting: Any,
     ) -> Self:
         """Draw latent points; the parameters are those of the class and of :meth:`plot`."""
-        mixture: Any = {"means": means, "covariances": covariances}
-        shown = cls(embedding, memberships, feature_names=feature_names, **mixture)
-        return shown.plot(**plotting)
-
-    @property
-    def labels(self) -> Ints:
-        """The most probable cluster of every row, −1 for rows without any value."""
-        unknown = np.isnan(self.memberships).any(axis=1)
-        return np.where(unknown, -1, self.memberships.argmax(axis=1))
+        about: Any = {"means": means, "covariances": covariances, "feature_names": feature_names}
+        return cls(embedding, memberships, **about).plot(**plotting)
 
     def plot(
         self,
@@ -263,17 +258,15 @@ class EmbeddingDisplay(Display):
     def _draw_outlines(self, by_cluster: bool) -> list[Line2D]:
         if self.means is None or self.covariances is None:
             return []
-        lines = []
-        for m, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
-            rows, flat = self.points[self.labels == m], len(mean) == 1
+        lines, dark = [], is_dark(self.ax_)
+        for m, normal in enumerate(zip(self.means, self.covariances, strict=True)):
+            rows, flat = self.points[self.labels == m], self.points.shape[1] == 1
             if flat and not len(rows):
                 continue
-            line = outline(rows, mean, covariance)
+            line = outline(rows, *normal)
             if flat:
                 line = np.column_stack([line, np.full(2, m - 0.4)])
-            color, alpha = ink(self.ax_), 0.45
-            if by_cluster:
-                color, alpha = style_of(m, dark=is_dark(self.ax_))[0], 0.9
+            color, alpha = (style_of(m, dark=dark)[0], 0.9) if by_cluster else (ink(self.ax_), 0.45)
             lines += self.ax_.plot(*line.T, color=color, linewidth=1.4, alpha=alpha)
         return lines
 

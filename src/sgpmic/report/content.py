@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.decomposition import PCA
+from sklearn.utils.validation import check_is_fitted
 
+from sgpmic._input_rows import words_of_rows
+from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.preprocessing import view_axes
 from sgpmic.learning.starts import explain_choice
@@ -33,11 +36,9 @@ class RunContent:
     dates: tuple[str, ...] = ()  # numeric columns that are dates (days since 1970) or times of day
     times_of_day: tuple[str, ...] = ()  # ... without a date: days, above 1 after midnight
     categories: tuple[Levels, ...] = ()  # the categorical columns
-    #: Every column of the table and its encoding (`sgpmic.tables.columns.Column`); ``n_missing`` is
-    #: None if it is unknown.
+    #: Every column of the table and its encoding, see `sgpmic.tables.columns.Column`.
     columns: list[dict[str, Any]] = field(default_factory=list)
-    #: First two principal component scores, (N, 2), drawn beside the latent space; and the
-    #: explained variance ratios, (2,).
+    #: First two principal component scores, (N, 2), and their shares of the variance, (2,).
     principal: tuple[Floats, Floats] | None = None
     cluster_names: list[str] = field(default_factory=list)  # empty, or "", for their numbers
     ids: list[str] | None = None  # names of the rows; None for their numbers
@@ -86,11 +87,7 @@ class RunContent:
 
 
 def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
-    """Gather the content of a report from a fitted :class:`sgpmic.SGPMIC`.
-
-    ``values`` are what it was fitted on, encoded if it has a table encoder.
-    ``more`` are other fields of :class:`RunContent`: title, ids, given_labels, warnings, …
-    """
+    """Gather the content of a report from a fitted model, its encoded rows, and ``more`` fields."""
     values = np.asarray(values, dtype=np.float64)
     axes, parameters = view_axes(model.embedding_), model.get_params(deep=False)
     found: dict[str, Any] = describe_rows(model, values)._asdict() | {
@@ -111,11 +108,27 @@ def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
     return RunContent(**(found | more))
 
 
+@on_chosen_device
 def content_of_rows(
     model: Any, X: Any = None, *, labels: Sequence[Any] | None = None, **more: Any
 ) -> RunContent:
     """Gather the content of a report on rows X, by default those that the model was fitted on."""
-    values, embedding, memberships, texts, numbers, n_rows = model._rows_to_draw(X)
+    check_is_fitted(model)
+    predictor = model._predictor
+    if X is None:
+        reference, empty = predictor.reference, model._empty_rows
+        values, rows = reference.rows, reference.lookup(reference.rows)
+        if len(values) == len(predictor.X):
+            rows = np.arange(len(values))  # duplicate rows have names of their own
+        # Not the estimator's attributes, which include rows without any value.
+        embedding, memberships, words = predictor.X[rows], predictor.S[rows], model._row_words
+        n_rows = len(predictor.X) + len(empty)
+        numbers = np.delete(np.arange(n_rows), empty)[rows]
+    else:
+        values, is_empty = predictor.known_rows(model._read_rows(X))
+        values, numbers, n_rows = values[~is_empty], np.flatnonzero(~is_empty), len(is_empty)
+        (embedding, memberships), words = predictor.place(values), words_of_rows(X, model.encoder_)
+    texts = {name: [column[i] for i in numbers] for name, column in words.items()}
     given = None
     if labels is not None:
         given, _ = read_label(column_words(as_table({"label": labels})[0].column(0)))
@@ -125,7 +138,7 @@ def content_of_rows(
     ids = texts.pop(naming_column(texts), None)
     if ids is None and len(numbers) < n_rows:
         ids = [str(i + 1) for i in numbers]  # as in the table
-    n_fitted = len(model._predictor.X)
+    n_fitted = len(predictor.X)
     sampled = X is None and len(values) < n_fitted
     found: dict[str, Any] = {
         "embedding": embedding,
@@ -151,10 +164,7 @@ def describe_rows(model: Any, values: Floats) -> Description:
 
 
 def _as_written(values: Floats) -> Floats:
-    """Round numbers to 14 digits, to remove rounding errors of scaling and its inverse.
-
-    Otherwise 207 may count as under 207.
-    """
+    """Round numbers to 14 digits: after scaling and its inverse, 207 may count as under 207."""
     size = np.where(np.isfinite(values) & (values != 0), abs(values), 1.0)
     power = np.maximum(14 - np.ceil(np.log10(size)), 0)
     exact = 10.0 ** np.minimum(power, 22)  # higher powers of ten are not exact
@@ -162,12 +172,11 @@ def _as_written(values: Floats) -> Floats:
 
 
 def principal_components(values: Floats, units: Any) -> tuple[Floats, Floats] | None:
-    """Return principal component scores of scaled rows, and explained variance ratios.
+    """Return principal component scores of scaled rows, and the shares of variance; None without.
 
-    Missing cells are imputed by column means. None if there are fewer than two components.
+    Missing cells are imputed by column means.
     """
-    p = values.shape[1]
-    if min(values.shape) < 2 or p != len(units.offset):  # scaler of reduced features
+    if min(values.shape) < 2 or values.shape[1] != len(units.offset):  # scaler of reduced features
         return None
     scaled, analysis = np.nan_to_num(units.transform(values)), PCA(2, random_state=0)
     if not scaled.any():

@@ -6,23 +6,23 @@ All of them can be verified by counting in the table, and use its column names a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from sklearn.tree import DecisionTreeClassifier
 
-from sgpmic._types import Bools, Floats, Ints
+from sgpmic._types import Bools, Ints
 from sgpmic._words import percent, plural
 from sgpmic.committee.voting import explain_vote
 from sgpmic.learning.starts import explain_choice
 from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
+from sgpmic.report.rules import SOME_COLUMNS, Rule, Subject, best_rules
 from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
-from sgpmic.report.words import abbreviate, day, day_parts, listing, number, shorten
+from sgpmic.report.words import abbreviate, listing, shorten
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -35,14 +35,11 @@ _MEDIUM_EFFECT, _EACH_SIDE = 0.8, 0.2
 #: this share of the rows with the level are in the cluster.
 ALONE = 0.95
 
-# Maximum number of conditions of a rule, and the F1 gain that an additional one must bring.
-_MOST_CONDITIONS, _WORTH = 3, 0.01
+# Sample of rows that rules and medium numbers are learned from. Counts are of all rows.
+_SOME_ROWS = 5000
 
-# Sample of rows and columns that rules and medium numbers are learned from. Counts are of all rows.
-_SOME_ROWS, _SOME_COLUMNS = 5000, 40
-
-# Maximum characters of a column and level in a name, and in a condition.
-_LONGEST, _LONGEST_IN_CONDITION = 28, 40
+# Maximum characters of a column and level in a name.
+_LONGEST = 28
 
 # Maximum number of clusters explained in the summary.
 _MOST_EXPLAINED = 10
@@ -54,103 +51,11 @@ _SCALED = {
 }
 
 
-class Subject(NamedTuple):
-    """Subject of a difference or a condition: a column, a level, or missingness."""
-
-    kind: str  # "number", "date", "time", "level" or "gap"
-    source: int  # index of the column: numbers come first, then categories
-    column: str
-    cells: Floats | Ints  # of the column: numbers, or level indices
-    levels: tuple[str, ...] = ()  # of a category
-    level: int = 0  # index of the level, if it is one
-
-    @property
-    def name(self) -> str:
-        """A column, a level ("color: red"), or missingness ("color is missing")."""
-        if self.kind == "gap":
-            return f"{self.column} is missing"
-        return f"{self.column}: {self.levels[self.level]}" if self.kind == "level" else self.column
-
-    @property
-    def measured(self) -> bool:
-        """Whether it is a number, a date or a time of day."""
-        return self.kind in ("number", "date", "time")
-
-    @property
-    def known(self) -> Bools:
-        """Mask of the rows that have a value."""
-        return self.cells >= 0 if self.levels else ~np.isnan(self.cells)
-
-    def shortened(self, longest: int) -> str:
-        """Return its name, truncated such that the level stays readable."""
-        name, column = self.name, self.column
-        if len(name) <= longest:
-            return shorten(name, longest)
-        rest = shorten(name[len(column) :], max(longest // 2, 1))
-        gap = " " if self.kind == "gap" else ""
-        return shorten(column, max(longest - len(rest), 2)) + gap + rest
-
-    def words(self, value: float) -> str:
-        """Format a mean, or a share of rows."""
-        if self.kind == "date":
-            return day(value, day_parts(self.cells))
-        if self.kind == "time":
-            return day(value, 1440, time_only=True)
-        if self.kind != "number":
-            return percent(value)
-        # Rounded to an integer, to avoid scientific notation.
-        return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
-
-    def condition(self, more: bool, below: float = 0.0, above: float = 0.0) -> Condition:
-        """Return the condition that a cell is missing, has the level, or is at or above a cut.
-
-        The cut is the roundest number between ``below`` and ``above``. Without ``more``, the
-        condition is negated, among cells that are known.
-        """
-        if self.kind == "gap":
-            said, holds = ("is known", "is missing"), ~self.known
-        elif self.kind == "level":
-            names = [shorten(level, _LONGEST_IN_CONDITION) for level in self.levels]
-            said = f"is not {names[self.level]}", f"is {names[self.level]}"
-            if len(names) == 2:  # the other one
-                said = f"is {names[1 - self.level]}", said[1]
-            holds = self.cells == self.level
-        elif self.kind in ("date", "time"):
-            # The coarsest unit that has a time between: days, hours, minutes or seconds.
-            for parts in (1, 24, 1440, 86400)[self.kind == "time" :]:
-                cut = np.floor(above * parts + 1e-4) / parts
-                if cut > below:
-                    break
-            words = day(cut, parts, time_only=self.kind == "time")
-            said, holds = (f"before {words}", f"from {words} on"), self.cells >= cut - 1e-9
-            begin, end = float(np.nanmin(self.cells)), float(np.nanmax(self.cells))
-            if self.kind == "time" and end >= 1.0:  # 01:00 is later than 23:00
-                said = (
-                    f"from {self.words(begin)} to before {words}",
-                    f"from {words} to {self.words(end)}",
-                )
-        else:
-            cut, digits = _round_cut(below, above)
-            words = number(cut, digits)
-            said, holds = (f"under {words}", f"at least {words}"), self.cells >= cut
-        known = np.ones_like(holds) if self.kind == "gap" else self.known
-        words = f"{shorten(self.column, _LONGEST_IN_CONDITION)} {said[more]}"
-        return Condition(words, holds if more else known & ~holds, known)
-
-
-class Condition(NamedTuple):
-    """A condition on one column, and its truth value for every row."""
-
-    words: str
-    holds: Bools  # (n_rows,), false where the value is missing
-    known: Bools  # (n_rows,), where the value is not missing
-
-
 class Difference(NamedTuple):
     """A difference between a cluster and all other rows."""
 
     subject: Subject
-    effect: float  # confidence limit of Cohen's d (means) or h (shares), see `find_differences`
+    effect: float  # confidence limit, nearer to 0, of Cohen's d (means) or h (shares)
     inside: float  # mean, or share, in the cluster
     outside: float  # ... and elsewhere
     known: int  # number of rows of the cluster that have a value
@@ -182,11 +87,8 @@ def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
 def find_differences(
     subjects: Sequence[Subject], compared: Profiles, sizes: Ints
 ) -> list[list[Difference]]:
-    """Return the differences of every cluster from other rows, the largest effects first.
-
-    An effect is the confidence limit nearer to 0, times the share of the cluster's rows that have a
-    value: rows without one count as no different.
-    """
+    """Return the differences of every cluster from other rows, the largest effects first."""
+    # Rows without a value count as no different.
     effects = compared.certain * compared.known / np.maximum(sizes, 1)[:, None]
     # With two levels, the underrepresented one is redundant.
     halves = [one.kind == "level" and len(one.levels) == 2 for one in subjects]
@@ -200,16 +102,9 @@ def find_differences(
 
 
 def _find_medium(
-    content: RunContent,
-    subjects: Sequence[Subject],
-    compared: Profiles,
-    numbers: Ints,
-    rows: Ints,
+    content: RunContent, subjects: Sequence[Subject], compared: Profiles, numbers: Ints, rows: Ints
 ) -> list[list[Difference]]:
-    """Return, for every cluster, which of these ``numbers`` lie between those of other rows.
-
-    They are looked for in the sample ``rows``.
-    """
+    """Return which ``numbers`` of a cluster lie between those of other rows, in the sample."""
     values, labels = content.values[np.ix_(rows, numbers)], content.labels[rows]
     found: list[list[Difference]] = [[] for _ in range(content.n_clusters)]
     for m in np.unique(labels):
@@ -227,16 +122,6 @@ def _find_medium(
     return found
 
 
-class Rule(NamedTuple):
-    """A conjunction of a few conditions that approximates a cluster."""
-
-    conditions: tuple[str, ...]
-    precision: float  # share of the matching rows that are in the cluster
-    coverage: float  # share of the cluster's rows that match (recall)
-    f1: float  # harmonic mean of both
-    sentence: str  # all of this as text
-
-
 class Explanation(NamedTuple):
     """Explanation of a cluster."""
 
@@ -245,12 +130,13 @@ class Explanation(NamedTuple):
     alone: str  # sentence about the level it consists of, or empty
     rule: Rule | None
     differences: list[Difference]
+    size: int  # number of its rows
 
     @property
     def sentence(self) -> str:
         """The name and the facts."""
         if not self.facts and self.rule:  # starts with a column name, so keep its case
-            return f"{self.name}."
+            return f"Roughly: {self.name}."
         return f"{self.name[:1].upper()}{self.name[1:]}{f': {self.facts}' if self.facts else ''}."
 
     def as_dict(self) -> dict[str, Any]:
@@ -283,10 +169,7 @@ def profiles(model: Any, X: Any = None) -> list[dict[str, Any]]:
 
 
 def explain(content: RunContent) -> list[Explanation]:
-    """Explain every cluster.
-
-    Names and facts can say that a number is medium; ``differences`` are those of means and shares.
-    """
+    """Explain every cluster; only names and facts say that a number is medium."""
     M, labels, rows = content.n_clusters, content.labels, np.arange(content.n_rows)
     sizes = np.bincount(labels, minlength=M)
     subjects, compared = compare_columns(content)
@@ -295,8 +178,8 @@ def explain(content: RunContent) -> list[Explanation]:
         drawn = np.random.default_rng(0).permutation(len(labels))
         most = max(_SOME_ROWS // M, 50)
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
-    numbers = strongest_first(compared.effects[:, : len(content.feature_names)])[:_SOME_COLUMNS]
-    rules = _best_rules(subjects, numbers, rows, labels, M)
+    numbers = strongest_first(compared.effects[:, : len(content.feature_names)])[:SOME_COLUMNS]
+    rules = best_rules(subjects, numbers, rows, labels, M)
     medium = _find_medium(content, subjects, compared, numbers, rows)
     telling = [
         sorted(some + more, key=lambda one: -abs(one.effect))
@@ -307,7 +190,7 @@ def explain(content: RunContent) -> list[Explanation]:
         mine = labels == m
         facts = listing([_fact(one, mine, rows) for one in _clearest(telling[m])])
         alone = _makes_up_alone(content, mine) if rules[m] else ""
-        found.append(Explanation(name, facts, alone, rules[m], differences[m]))
+        found.append(Explanation(name, facts, alone, rules[m], differences[m], int(sizes[m])))
     return found
 
 
@@ -322,10 +205,7 @@ def _clearest(differences: Sequence[Difference], count: int = 2) -> list[Differe
 def _unique_names(
     differences: list[list[Difference]], rules: list[Rule | None], sizes: Ints
 ) -> list[str]:
-    """Name clusters by two differences, or more if names would clash.
-
-    A cluster without any is named by its rule.
-    """
+    """Name clusters by two differences, more if names would clash, or by their rule."""
     parts = [[_trait(one) for one in _clearest(mine, 4)] for mine in differences]
     for mine, rule, size in zip(parts, rules, sizes, strict=True):
         if not mine:
@@ -362,11 +242,11 @@ def _trait(difference: Difference) -> str:
 
 
 def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
-    """Count the rows in the cluster, and elsewhere, that satisfy a difference as a condition.
+    """Count the rows in the cluster, and elsewhere, for which a difference holds as a condition.
 
     For a number, the cuts are those that best separate a sample of the rows.
     """
-    subject, more = difference.subject, difference.effect > 0
+    subject, cuts, ends = difference.subject, [(difference.effect > 0, 0)], [0.0, 0.0]
     if subject.measured:
         seen = rows[subject.known[rows]]
         values, places = np.unique(subject.cells[seen], return_inverse=True)
@@ -374,138 +254,41 @@ def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
         # Youden's index: the true minus the false positive rate, here of all numbers below a cut.
         rates = np.where(own, 1.0 / max(own.sum(), 1), -1.0 / max((~own).sum(), 1))
         below = np.append(0.0, np.cumsum(np.bincount(places, rates)))
-        first: int | None = int(below[:-1].argmin()) if more else None
-        last: int | None = None if more else int(below[:-1].argmax())
         if difference.medium:
             last = int(np.argmax(below - np.minimum.accumulate(below)))
             first = int(below[: last + 1].argmin())
             # An end that excludes nothing is not mentioned.
-            first, last = first or None, last if last < len(values) else None
-        ends = np.concatenate([[-np.inf], values, [np.inf]]).tolist()
-        parts = [] if first is None else [subject.condition(True, *ends[first : first + 2])]
-        parts += [] if last is None else [subject.condition(False, *ends[last : last + 2])]
-        words = parts[0].words
-        if len(parts) == 2:
-            words += f" and under{parts[1].words.rpartition(' under')[2]}"
-        holds = np.logical_and.reduce([part.holds for part in parts])
-        condition = Condition(words, holds, subject.known)
-    else:
-        condition = subject.condition(more)
-    inside, outside = (int((condition.holds & side).sum()) for side in (mine, ~mine))
-    known, known_outside = (int((condition.known & side).sum()) for side in (mine, ~mine))
-    of = "rows" if known == mine.sum() else "rows in which it is known"
-    return (
-        f"{condition.words} in {inside:,} of {known:,} {of} "
-        f"(elsewhere {outside:,} of {known_outside:,})"
+            cuts = [(True, first)] * (first > 0) + [(False, last)] * (last < len(values))
+        else:
+            more = difference.effect > 0
+            cuts = [(more, int(below[:-1].argmin() if more else below[:-1].argmax()))]
+        ends = [-np.inf, *values.tolist(), np.inf]
+    parts = [subject.condition(more, *ends[cut : cut + 2]) for more, cut in cuts]
+    words, known = parts[0].words, parts[0].known
+    if len(parts) == 2:
+        words += f" and under{parts[1].words.rpartition(' under')[2]}"
+    holds = np.logical_and.reduce([part.holds for part in parts])
+    n_in, n_out, known_in, known_out = (
+        int((rows & side).sum()) for rows in (holds, known) for side in (mine, ~mine)
     )
+    of = "rows" if known_in == mine.sum() else "rows in which it is known"
+    return f"{words} in {n_in:,} of {known_in:,} {of} (elsewhere {n_out:,} of {known_out:,})"
 
 
 def _makes_up_alone(content: RunContent, mine: Bools) -> str:
     """Return a sentence about the one level that a cluster consists of, or an empty string."""
     for column in content.categories:
-        counts = np.bincount(column.codes[mine & (column.codes >= 0)], minlength=1)
-        has = column.codes == int(counts.argmax())
+        code = np.bincount(column.codes[mine & (column.codes >= 0)], minlength=1).argmax()
+        has = column.codes == code
         both, size, total = int((has & mine).sum()), int(mine.sum()), int(has.sum())
-        is_merged = column.merged and counts.argmax() == len(column.levels) - 1
-        if total and both >= ALONE * size and both >= ALONE * total and not is_merged:
-            level = f"{shorten(column.name, 40)}: {shorten(column.levels[counts.argmax()], 40)}"
+        is_merged = column.merged and code == len(column.levels) - 1
+        if both >= ALONE * max(size, total) and not is_merged:
+            level = f"{shorten(column.name, 40)}: {shorten(column.levels[code], 40)}"
             return (
                 f"One category makes up this cluster: {both:,} of its {size:,} rows have "
                 f"{level}, and {plural(total - both, 'row')} elsewhere."
             )
     return ""
-
-
-def _round_cut(below: float, above: float) -> tuple[float, int]:
-    """Return the number in (below, above] with the fewest digits, and their number.
-
-    Between whole numbers, it is one.
-    """
-    whole = float(below).is_integer() and float(above).is_integer()
-    for digits in range(1, 17):
-        for value in (0.5 * below + 0.5 * above, above):
-            cut = float(f"{value:.{digits}g}")
-            if below < cut <= above and (cut.is_integer() or not whole):
-                return cut, digits
-    return above, 17
-
-
-def _best_rules(
-    subjects: Sequence[Subject], numbers: Ints, rows: Ints, labels: Ints, M: int
-) -> list[Rule | None]:
-    """Return, for every cluster, the rule with the highest F1, penalized by its length.
-
-    Rules are learned from the sample ``rows``, on these ``numbers`` and the first categories.
-    """
-    features, about = _features(subjects, numbers, rows)
-    rules: list[Rule | None] = [None] * M
-    for m in range(M if features.size else 0):
-        mine = labels == m
-        tree = DecisionTreeClassifier(max_depth=_MOST_CONDITIONS, random_state=0)
-        # For a cluster without rows, or with all of them, a tree has one node and no paths.
-        paths = list(_paths(tree.fit(features, mine[rows]).tree_, about, rows))
-        if not paths:
-            continue
-        best = max(paths, key=lambda path: _judge(path, mine).f1 - _WORTH * len(path))
-        for one in best:
-            fewer = tuple(other for other in best if other is not one)
-            if fewer and _judge(fewer, mine).f1 >= _judge(best, mine).f1:
-                best = fewer
-        rules[m] = _judge(best, mine)
-    return rules
-
-
-def _features(
-    subjects: Sequence[Subject], numbers: Ints, rows: Ints
-) -> tuple[Floats, list[Subject]]:
-    """Return the features of sampled rows for a decision tree, and the subject of each."""
-    gaps = [one for one in subjects if one.kind == "gap"]  # by column
-    p = sum(one.measured for one in subjects)
-    columns = [*numbers.tolist(), *range(p, len(gaps))[:_SOME_COLUMNS]]
-    levels = [one for one in subjects if one.kind == "level" and one.level < _SOME_COLUMNS]
-    chosen = [subjects[j] for j in numbers] + [one for one in levels if one.source in columns]
-    features, about = [], []
-    for one in (*chosen, *(gaps[j] for j in columns)):
-        cells, known = one.cells[rows], one.known[rows]
-        feature = cells == one.level if one.kind == "level" else ~known
-        if one.measured:
-            # Trees use single precision, in which ranks are exact.
-            places = np.unique(cells[known], return_inverse=True)[1]
-            feature = np.full(len(cells), np.median(places) if len(places) else 0.0)
-            feature[known] = places
-        elif one.kind == "gap" and (known.all() or not known.any()):
-            continue
-        features.append(feature)
-        about.append(one)
-    table = np.column_stack(features) if features else np.empty((len(rows), 0))
-    return table.astype(np.float32), about
-
-
-def _paths(
-    tree: Any, about: list[Subject], rows: Ints, node: int = 0, before: tuple[Condition, ...] = ()
-) -> Iterator[tuple[Condition, ...]]:
-    """Yield the conditions on the path to every node."""
-    for more, children in ((False, tree.children_left), (True, tree.children_right)):
-        if children[node] >= 0:
-            subject, ends = about[tree.feature[node]], np.empty(0)
-            if subject.measured:
-                first = int(tree.threshold[node])
-                ends = np.unique(subject.cells[rows[subject.known[rows]]])[first : first + 2]
-            path = (*before, subject.condition(more, *ends.tolist()))
-            yield path
-            yield from _paths(tree, about, rows, children[node], path)
-
-
-def _judge(conditions: Sequence[Condition], mine: Bools) -> Rule:
-    holds = np.logical_and.reduce([condition.holds for condition in conditions])
-    matched, correct, size = int(holds.sum()), int((holds & mine).sum()), int(mine.sum())
-    precision, coverage = correct / matched if matched else 0.0, correct / size
-    words = tuple(condition.words for condition in conditions)
-    sentence = (
-        f"{listing(words)}: precision {percent(precision)} ({correct:,} of {matched:,} rows), "
-        f"coverage {percent(coverage)} ({correct:,} of {size:,})."
-    )
-    return Rule(words, precision, coverage, 2.0 * correct / (matched + size), sentence)
 
 
 def print_summary(
@@ -516,10 +299,9 @@ def print_summary(
     sizes: Sizes | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Print the clusters of a fitted model, and how they were found.
+    """Print the clusters, and how they were found, except what the ``notes`` say.
 
-    ``sizes`` are those over all rows if the model holds only some, and ``notes`` are printed by
-    the caller.
+    ``sizes`` are those over all rows if the model holds only some.
     """
     console = console or Console(highlight=False)
     counts, _, certainty = sizes or cluster_sizes(model.memberships_[model.labels_ >= 0])

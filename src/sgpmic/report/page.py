@@ -35,7 +35,7 @@ from sgpmic.committee.voting import explain_vote
 from sgpmic.report import statistics, words
 from sgpmic.report.content import RunContent
 from sgpmic.report.explanations import Explanation, explain
-from sgpmic.report.picture import MAX_ROWS, build_payload, choose_shown
+from sgpmic.report.picture import build_payload, choose_shown
 from sgpmic.report.words import number, shorten
 from sgpmic.tables.columns import kind_words
 
@@ -55,16 +55,13 @@ _SCRIPT = ("data", "marks", "drawing", "details", "view", "selection", "rows", "
 def render_report(
     content: RunContent,
     *,
-    max_rows: int = MAX_ROWS,
     only_picture: bool = False,
     explanations: list[Explanation] | None = None,
 ) -> str:
-    """Render the report of a run as a single HTML page.
+    """Render the report of a run as a single HTML page, in UTF-8; the same for the same content.
 
-    More than ``max_rows`` rows are drawn as a random sample; statistics are over all rows. With
-    ``only_picture``, the page shows only the latent space, as in a notebook cell. ``explanations``
-    are the result of :func:`~sgpmic.report.explanations.explain`, if already computed. The same
-    content gives the same page, byte for byte. Write it as UTF-8.
+    With ``only_picture``, the page shows only the latent space, as in a notebook cell;
+    ``explanations`` are those of :func:`~sgpmic.report.explanations.explain`, if already computed.
     """
     labels, memberships, M = content.labels, content.memberships, content.n_clusters
     explanations = explanations or explain(content)
@@ -74,7 +71,7 @@ def render_report(
         content.embedding, memberships, content.means, content.covariances, _TYPICAL
     )
     doubtful = statistics.doubtful_rows(memberships, _DOUBTFUL)
-    shown = choose_shown(content, strongest, np.concatenate([doubtful, *typical]), max_rows)
+    shown = choose_shown(content, strongest, np.concatenate([doubtful, *typical]))
     features = strongest[:_DOUBTFUL_FEATURES]
     compared = statistics.compare_labels(labels, content.given_labels, M)
     remarks = [said for said in content.warnings if said.startswith(_REMARKS)]
@@ -120,19 +117,10 @@ def render_report(
 
 @dataclass(eq=False, repr=False)
 class InteractivePicture:
-    """Interactive figure, with tooltips, zoom and selection, as an HTML page.
-
-    Notebooks show it as a cell's output; elsewhere, :meth:`save` it and open the file.
-
-    Parameters
-    ----------
-    page : str
-    height : int
-        Height of the cell's output, in pixels.
-    """
+    """Interactive figure: notebooks show it as a cell's output; elsewhere, :meth:`save` it."""
 
     page: str
-    height: int
+    height: int  # of the cell's output, in pixels
 
     def save(self, path: str | Path) -> None:
         """Save as an HTML file that opens in any browser, without network access."""
@@ -219,15 +207,9 @@ def _axes(
 
 
 def bound_chart(content: RunContent) -> dict[str, Any] | None:
-    """Return the chart of every start's bound over iterations, None if there is no history.
-
-    The first bounds are often so low that they would flatten the rest; the axis then starts at the
-    lowest bound after the first iteration, and the chart says so.
-    """
-    if not content.history.get("bound"):
-        return None
+    """Return the chart of every start's bound over iterations, None if there is no history."""
     names = ("start", "iteration", "bound")
-    starts, iterations, bounds = (np.asarray(content.history[name]) for name in names)
+    starts, iterations, bounds = (np.asarray(content.history.get(name, ())) for name in names)
     numbers, finite = np.unique(starts), np.isfinite(bounds)
     if not finite.any():
         return None
@@ -235,6 +217,7 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
     later = np.concatenate([bounds[mine][1:] for mine in each])
     low, high = float(bounds[finite].min()), float(bounds[finite].max())
     spread = float(np.ptp(later)) if len(later) > 1 else 0.0
+    # The first bounds are often so low that they would flatten the rest.
     cut = spread > 0 and low < later.min() - 3.0 * spread
     low = float(later.min() - 0.15 * spread) if cut else low
     pad = 0.06 * ((high - low) or max(abs(high), 1.0))
@@ -257,12 +240,10 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
 
 
 def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the chart of the probability of every number of clusters, None if not estimated.
-
-    Runs of an earlier version have the committee's certainty instead.
-    """
+    """Return the chart of the probability of every number of clusters, None if not estimated."""
     if chosen is None or not chosen["candidates"]:
         return None
+    # Runs of an earlier version have the committee's certainty instead.
     shown = "probability" if "probability" in chosen else "certainty"
     numbers, probability = chosen["candidates"], chosen[shown]
     y_ticks = {t: f"{100 * t:.0f} %" for t in nice_ticks(0.0, 1.0)}

@@ -69,13 +69,7 @@ def latent_maps(content: RunContent) -> list[LatentMap]:
 
 
 def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:
-    """Return the map of the marginal mixture on two latent dimensions.
-
-    A single latent dimension is drawn along the horizontal axis, with points jittered vertically
-    within the density (fixed seed): the cloud then has the shape of the density, with little
-    overplotting. (Certainty as height, the obvious choice, puts nearly every row on one line,
-    since nearly all are certain.)
-    """
+    """Return the map of the marginal mixture on two latent dimensions, or on a single one."""
     labels, q = content.labels, axes[: content.embedding.shape[1]]
     points, mixture = content.embedding[:, q], _marginals(content, q)
     outlines = [outline(points[labels == m], *normal) for m, normal in enumerate(mixture)]
@@ -113,6 +107,10 @@ def _marginals(content: RunContent, axes: Sequence[int]) -> list[tuple[Floats, F
 
 
 def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
+    """Return the map of a single latent dimension: points are jittered within the density.
+
+    With certainty as height, nearly every row would be on one line, since nearly all are certain.
+    """
     x = content.embedding[:, 0]
     xs = np.linspace(home_x[0] - np.ptp(home_x), home_x[1] + np.ptp(home_x), 3 * _GRID_POINTS)
     joint = mixture_log_joint(xs[:, None], content, (0,))
@@ -139,9 +137,8 @@ def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
 def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
     """Return the decision boundaries between most probable components.
 
-    Multi-label marching squares: two crossings on a cell's edges are connected; three or four,
-    where regions meet, are connected to their mean. ``joint`` is log π_m N at the grid points,
-    (n_y, n_x, n_components).
+    Multi-label marching squares on ``joint``, (n_y, n_x, n_components): two crossings on a cell's
+    edges are connected; three or four, where regions meet, are connected to their mean.
     """
     nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
     across = _crossings(nodes, joint)
@@ -159,10 +156,9 @@ def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
 
 
 def _crossings(nodes: Floats, joint: Floats) -> Floats:
-    """Return the points between adjacent nodes of a row where their components are equally likely.
+    """Return where, between adjacent nodes of a row, the most probable component changes, or NaN.
 
-    NaN if the most probable component is the same at both nodes. The difference of two log
-    densities is quadratic, so linear interpolation is accurate within a cell.
+    The difference of two log densities is quadratic, so linear interpolation is accurate enough.
     """
     winner = joint.argmax(axis=2)
     differ = winner[:, :-1] != winner[:, 1:]
@@ -181,12 +177,8 @@ def _crossings(nodes: Floats, joint: Floats) -> Floats:
 
 
 def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
-    """Return an ellipse around 90 % of a cluster's rows, with the shape of their covariance.
-
-    The cluster's Gaussian is wider, as all rows count for it with their memberships; it gives the
-    shape only if there are too few rows. In one dimension, the ellipse is the two ends of an
-    interval.
-    """
+    """Return an ellipse, or the ends of an interval, around 90 % of a cluster's rows."""
+    # The cluster's Gaussian is wider, as all rows count for it: it serves if there are too few.
     if len(rows) > len(mean):
         own = np.cov(rows.T, bias=True).reshape(covariance.shape)
         mean, covariance = rows.mean(axis=0), own + _LEAST_WIDTH**2 * covariance
@@ -218,16 +210,12 @@ class Shown(NamedTuple):
     values_type: str  # float32, uint16 or uint8
 
 
-def choose_shown(content: RunContent, strongest: Ints, must: Ints, limit: int) -> Shown:
-    """Choose rows, at most ``limit``, and features to limit the size of the page.
-
-    Rows that the page refers to, ``must``, are always kept. If not all features can be kept, the
-    first of the ``strongest`` are.
-    """
+def choose_shown(content: RunContent, strongest: Ints, must: Ints) -> Shown:
+    """Choose the rows to draw, among them those in ``must``, and the strongest features."""
     rows = np.arange(content.n_rows)
-    if len(rows) > limit:
+    if len(rows) > MAX_ROWS:
         drawn = np.random.default_rng(0).permutation(len(rows))
-        drawn = drawn[~np.isin(drawn, must)][: max(limit - len(np.unique(must)), 0)]
+        drawn = drawn[~np.isin(drawn, must)][: max(MAX_ROWS - len(np.unique(must)), 0)]
         rows = np.union1d(drawn, must)
     features = np.sort(strongest[: max(1, MAX_BYTES // len(rows))])
     numbers = len(rows) * len(features)
@@ -240,11 +228,9 @@ def choose_shown(content: RunContent, strongest: Ints, must: Ints, limit: int) -
 
 
 def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
-    """Pack a table column by column, with the parameters to decode it.
+    """Pack a table column by column, with the limits of its color scale.
 
-    Quantized values are low + code · step, and the highest code means missing; in float32, NaN
-    does. ``range`` holds the 1st and 99th percentiles of every column (its extremes if those are
-    equal), the limits of its color scale.
+    Quantized values are low + code · step, and the highest code means missing.
     """
     columns = values.T
     missing = np.isnan(columns)
@@ -255,24 +241,20 @@ def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
     packed: dict[str, Any] = {"range": limits.T.tolist()}
     if values_type == "float32":
         return packed | {"codes": pack(np.where(missing, np.nan, columns), "float32")}
-    last = np.iinfo(values_type).max
-    steps = last - 1
+    steps = np.iinfo(values_type).max - 1
     step = high / steps - low / steps  # high - low may overflow
     scale = np.where(step > 0, step, 1.0)[:, None]
     codes = np.clip(np.round(columns / scale - low[:, None] / scale), 0, steps)
     return packed | {
-        "codes": pack(np.where(missing, last, codes), values_type),
+        "codes": pack(np.where(missing, steps + 1, codes), values_type),
         "low": low.tolist(),
         "step": step.tolist(),
-        "missing": last,
+        "missing": steps + 1,
     }
 
 
 def pack_levels(name: str, names: Sequence[str], codes: Ints) -> dict[str, Any]:
-    """Pack a categorical column: its levels, the most frequent first, and every row's code.
-
-    Missing cells, with the code -1, become a level of their own at the end.
-    """
+    """Pack a categorical column: levels by frequency, "missing" last, and every row's code."""
     order = np.argsort(-np.bincount(codes[codes >= 0], minlength=len(names)), kind="stable")
     places = np.append(np.argsort(order), len(names))  # the last one for -1
     gaps = ["(missing)"] if (codes < 0).any() else []

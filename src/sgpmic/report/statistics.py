@@ -111,11 +111,7 @@ def _profile_columns(values: Floats, labels: Ints, n_clusters: int) -> Floats:
 
 
 def _certain(effects: Floats, n_in: Floats, n_out: Floats, more: Floats | float = 0.0) -> Floats:
-    r"""Return the 95 % confidence limits nearer to 0, or 0 if the interval contains it.
-
-    The variance is :math:`1 / n_{in} + 1 / n_{out}` plus ``more``, which for Cohen's d is
-    :math:`d^2 / 2 (n_{in} + n_{out})`.
-    """
+    """Return the 95 % confidence limits nearer to 0; Cohen's d has ``more`` variance than h."""
     variance = 1.0 / np.maximum(n_in, 1) + 1.0 / np.maximum(n_out, 1) + more
     return np.sign(effects) * np.maximum(abs(effects) - 1.96 * np.sqrt(variance), 0.0)
 
@@ -137,8 +133,7 @@ def missing_shares(missing: Bools, labels: Ints, n_clusters: int) -> Profiles:
 def _compare_shares(counts: Floats, sizes: Floats) -> Profiles:
     r"""Return shares and Cohen's :math:`h = 2 \arcsin\sqrt p_{in} - 2 \arcsin\sqrt p_{out}`.
 
-    h is 0 if one side has no rows. It is at most π, with the same thresholds as Cohen's d for a
-    small (0.2), medium (0.5) and large (0.8) effect.
+    h is 0 if one side has no rows. The thresholds for small and large effects are those of d.
     """
     sizes = np.broadcast_to(sizes, counts.shape)
     rest, others = (whole.sum(axis=0) - whole for whole in (sizes, counts))
@@ -160,10 +155,7 @@ def _compare_shares(counts: Floats, sizes: Floats) -> Profiles:
 def compare_labels(
     labels: Ints, given: list[str] | None, n_clusters: int
 ) -> Confusion | NumberByCluster | None:
-    """Compare clusters with given labels, categorical or continuous; None if there are none.
-
-    Rows without a label (an empty text) are not compared.
-    """
+    """Compare clusters with given labels, without rows whose label is empty; None if all are."""
     if given is None or not any(given):
         return None
     if (numbers := continuous_labels(given)) is not None:
@@ -203,25 +195,22 @@ class NumberByCluster(NamedTuple):
 def continuous_labels(given: list[str]) -> Floats | None:
     """Return labels as numbers if they are continuous rather than classes, else None.
 
-    Numbers and dates are continuous if some are not integers and more than ten are distinct, or if
-    more than twenty integers are distinct and not consecutive from 0 or 1, as class codes are.
-    Missing labels become NaN.
+    Many distinct numbers or dates are, unless they are consecutive from 0 or 1, as class codes are.
     """
     numbers = read_label(given)[1]
     values = np.unique(numbers[~np.isnan(numbers)])
     whole = (values == np.round(values)).all()
     if len(values) <= (_MOST_CLASSES if whole else _MOST_STEPS):
         return None
-    if whole and values[0] in (0.0, 1.0) and values[-1] - values[0] == len(values) - 1:
-        return None  # codes
-    return numbers
+    coded = whole and values[0] in (0.0, 1.0) and values[-1] - values[0] == len(values) - 1
+    return None if coded else numbers
 
 
 def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberByCluster:
     r"""Summarize a non-constant variable (:func:`continuous_labels`) by cluster.
 
     The correlation ratio is :math:`\eta^2 = \sum_m n_m (\bar y_m - \bar y)^2 / \sum_n (y_n -
-    \bar y)^2`. Missing values (NaN) are ignored.
+    \bar y)^2`.
     """
     seen = np.isfinite(values)
     mine, y = labels[seen], values[seen]
@@ -246,13 +235,12 @@ def typical_rows(
 ) -> list[Ints]:
     r"""Return, for every cluster, its rows with the highest :math:`s_{nm} N(x_n|\bar x_m, C_m)`.
 
-    Those are most central in the cluster's Gaussian and least ambiguous. Only rows assigned to the
-    cluster are considered; ties are broken by row order.
+    Those are most central in the cluster's Gaussian and least ambiguous.
     """
     labels, found = memberships.argmax(axis=1), []
-    for m, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
+    for m, normal in enumerate(zip(means, covariances, strict=True)):
         mine = np.flatnonzero(labels == m)
-        score = log_gaussian(embedding[mine], mean, covariance) + np.log(memberships[mine, m])
+        score = log_gaussian(embedding[mine], *normal) + np.log(memberships[mine, m])
         found.append(mine[np.argsort(-score, kind="stable")[:count]])
     return found
 

@@ -17,9 +17,6 @@ from sgpmic._words import plural
 #: Maximum length of names, ids and labels on the page.
 LONGEST = 120
 
-# Smaller numbers are rounding errors.
-_NOTHING = 1e-12
-
 
 def shorten(text: object, longest: int = LONGEST) -> str:
     """Sanitize text for display: at most so long, without control characters, valid Unicode."""
@@ -53,7 +50,7 @@ def number(value: float, digits: int = 4) -> str:
     """Format a number for display: few digits, a true minus sign, – if not finite."""
     if not math.isfinite(value):
         return "–"
-    if abs(value) < _NOTHING:
+    if abs(value) < 1e-12:  # a rounding error
         return "0"
     if float(value).is_integer() and abs(value) < 1e7:
         text = f"{int(value):,}" if abs(value) >= 1e4 else str(int(value))  # 1994 is a year

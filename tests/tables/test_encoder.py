@@ -330,7 +330,7 @@ def test_tables_that_are_none() -> None:
     with pytest.raises(ValueError, match=r"got 1 dimension\."):
         TableEncoder().fit(np.arange(3.0))
     twice = pd.DataFrame(np.eye(3), columns=["a", "b", "a"])
-    with pytest.raises(TableError, match="several columns are named 'a'"):
+    with pytest.raises(TableError, match="columns 1 and 3 are both named 'a'"):
         TableEncoder().fit(twice)
 
 

@@ -6,7 +6,6 @@ pandas and polars are not imported: their data frames are recognized by duck typ
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from sgpmic.tables.cell_text import (
     parse_number,
     parse_plain_number,
 )
-from sgpmic.tables.errors import BadCells, TableError, list_names, quote
+from sgpmic.tables.errors import BadCells, TableError, check_names, quote
 
 # Digits with a redundant leading zero are a code: a zip code, phone number or article number.
 _CODE = r"^[+-]?0[0-9]+$"
@@ -366,10 +365,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         named, names = False, list(numbered_names(values.shape[1]))
         columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
     names = list(map(str, names))
-    if shared := [name for name, count in Counter(names).items() if count > 1]:
-        raise TableError(
-            f"several columns are named {list_names(shared)}; give every column its own name"
-        )
+    check_names("the table", names)
     _check_characters(names, "the name of column")
     return pa.table(columns, names=names), named
 

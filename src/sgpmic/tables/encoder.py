@@ -34,7 +34,6 @@ from sgpmic.tables.errors import (
     BadCells,
     TableError,
     list_names,
-    not_as_in_fit,
     quote,
     raise_wrong,
 )
@@ -258,7 +257,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             try:
                 result = encoding.encode(cells_of(column))
             except BadCells as bad:
-                wrong.append((name, not_as_in_fit(bad, encoding.kind)))
+                word = "yes or no" if encoding.kind == "yes_no" else f"a {encoding.kind}"
+                wrong.append((name, f"was {word} in fit, but now has {bad}"))
                 continue
             encoded[:, self._places[j]] = result.values
             if result.unseen:

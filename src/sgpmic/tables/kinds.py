@@ -60,13 +60,14 @@ from sgpmic.tables.columns import (
     YesNoEncoding,
 )
 from sgpmic.tables.conversions import Cells, cells_of
-from sgpmic.tables.errors import BadCells, not_all, quote
+from sgpmic.tables.errors import BadCells, quote
 
 Readable = NumberEncoding | DateEncoding | YesNoEncoding
 
 _TIMES = DateEncoding(time_only=True, day=1.0)
 _NO_VALUE = "no cell has a value"
 _NESTED = "split it into separate columns"
+_ANOTHER_KIND = "or declare the column as another kind"
 
 # Below the first, uniqueness says nothing; from the second on, rows may be a sample of a table.
 _FEWEST_FOR_ID, _MANY = 10, 1000
@@ -284,9 +285,9 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
             if plan.log and not plan.wrong:
                 _look_for_sentinel(plan, np.unique(plan.present))
         except BadCells as bad:
-            word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
-            named = "whole numbers" if kind == "whole" else word
-            plan.wrong = not_all(bad, f"is declared as {named}", word)
+            words = {"date": "a date", "yes_no": "yes or no", "whole": "whole numbers"}
+            named = words.get(kind, "a number")
+            plan.wrong = f"is declared as {named}, but has {bad}, {_ANOTHER_KIND}"
     plan.read_levels()
     return plan
 
@@ -407,7 +408,7 @@ def _is_mostly(
     n, n_different = int((codes >= 0).sum()), sum(value is not None for value in parsed)
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
         return False
-    plan.kind, plan.wrong = kind, not_all(bad, f"holds {kind}s", f"a {kind}")
+    plan.kind, plan.wrong = kind, f"holds {kind}s, but also {bad}, {_ANOTHER_KIND}"
     return True
 
 

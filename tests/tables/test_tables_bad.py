@@ -23,6 +23,7 @@ from tests.support.tables import read_table
 
 from sgpmic.tables import text_files
 from sgpmic.tables.conversions import column_words
+from sgpmic.tables.dataset import ColumnOptions, Dataset
 from sgpmic.tables.reader import TableError, open_table
 
 
@@ -78,7 +79,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return real(file, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "open", refuse)
-    expected = "t.csv cannot be read (permission denied); check its permissions"
+    expected = "t.csv cannot be read (Permission denied); check its permissions and the disk"
     assert complaint_about(path) == expected
 
 
@@ -376,7 +377,7 @@ def test_columns_that_do_not_exist(tmp_path: Path) -> None:
     assert complaint(tmp_path, content, id_column="zzz") == far
     assert complaint(tmp_path, content, label_column="zzz") == far
     with pytest.raises(TableError, match="has no column 'zzz'"):
-        open_table(tmp_path / "t.csv").choose_features([], None, None, drop=["zzz"])
+        open_table(tmp_path / "t.csv").choose_features([], ["zzz"])
     with pytest.raises(TableError, match="has no column 'zzz'"):
         next(open_table(tmp_path / "t.csv").blocks(["width", "zzz"]))
     many = ",".join(f"c{i}" for i in range(100)) + "\n" + ",".join("1" * 100)
@@ -414,13 +415,16 @@ def test_columns_with_two_parts_to_play(tmp_path: Path) -> None:
     def about(**options) -> str:
         return complaint(tmp_path, "a,b,c\n1,2,3\n", **options)
 
-    both = "t.csv: column 'a' is given as both {}; choose one"
-    assert about(id_column="a", label_column="a") == both.format("id and label")
-    assert about(id_column="a", columns=["a", "b"]) == both.format("feature and id")
-    assert about(label_column="a", columns=["b", "a"]) == both.format("feature and label")
     assert about(columns=["b", "b"]) == "t.csv: column 'b' is given twice; name it once"
-    with pytest.raises(TableError, match="column 'a' is given as both feature and dropped"):
-        open_table(tmp_path / "t.csv").choose_features(["b", "a"], None, None, drop=["a"])
+    clash = "conflicting options for 'a'; choose one"
+    for options in (
+        ColumnOptions(ids=["a"], label="a"),
+        ColumnOptions(ids=["a"], columns=["a", "b"]),
+        ColumnOptions(label="a", columns=["b", "a"]),
+        ColumnOptions(drop=["a"], columns=["b", "a"]),
+    ):
+        with pytest.raises(TableError, match=clash):
+            Dataset(tmp_path / "t.csv", options)
 
 
 def test_no_feature_left(tmp_path: Path) -> None:

@@ -31,9 +31,8 @@ class TableError(ValueError):
 
 def unreadable(path: str, error: OSError) -> TableError:
     """Return the error for an OSError on reading a file."""
-    if isinstance(error, PermissionError):
-        return TableError(f"{path} cannot be read (permission denied); check its permissions")
-    return TableError(f"{path} cannot be read ({error.strerror or error}); check the disk")
+    why = error.strerror or error
+    return TableError(f"{path} cannot be read ({why}); check its permissions and the disk")
 
 
 def damaged(path: str, kind: str, reason: object) -> TableError:

@@ -218,30 +218,13 @@ class TableReader(Source):
             advice = f"did you mean {' or '.join(quote(by_lower[match]) for match in close)}?"
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
 
-    def choose_features(
-        self,
-        columns: Sequence[str],
-        id_column: str | None = None,
-        label_column: str | None = None,
-        drop: Sequence[str] = (),
-    ) -> list[str]:
-        """Return ``columns`` or, if empty, all without another role; raise if one has two roles."""
-        pairs = [("id", id_column), ("label", label_column), *(("dropped", name) for name in drop)]
-        roles = [(role, name) for role, name in pairs if name is not None]
-        unused = {name for _, name in roles}
-        self.require([*columns, *drop, *(name for role, name in roles if role != "dropped")])
-        wrong = [
-            f"{quote(name)} is given as both feature and {role}; choose one"
-            for role, name in roles
-            if name in columns
-        ]
-        if id_column is not None and id_column == label_column:
-            wrong.insert(0, f"{quote(id_column)} is given as both id and label; choose one")
-        twice = (name for i, name in enumerate(columns) if name in columns[:i])
-        wrong += [f"{quote(name)} is given twice; name it once" for name in twice]
-        if wrong:
-            raise TableError(f"{self.path}: column {wrong[0]}")
-        features = list(columns) or [name for name in self.names if name not in unused]
+    def choose_features(self, columns: Sequence[str], others: Collection[str] = ()) -> list[str]:
+        """Return ``columns`` or, if empty, all but ``others``."""
+        self.require([*columns, *others])
+        twice = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
+        if twice is not None:
+            raise TableError(f"{self.path}: column {quote(twice)} is given twice; name it once")
+        features = list(columns) or [name for name in self.names if name not in others]
         if not features:
             raise TableError(
                 f"{self.path}: no feature column is left of {list_names(self.names)}; drop fewer"

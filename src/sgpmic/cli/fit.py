@@ -79,8 +79,8 @@ def fit(
         console.print("--rounds is now --max-iter; the old name will be removed.")
         max_iter = rounds if max_iter is None else max_iter
     parameters = {
-        "n_clusters": opt.clusters(clusters),
-        "n_components": opt.dimensions(dims),
+        "n_clusters": opt.number_or_word(clusters),
+        "n_components": opt.number_or_word(dims),
         "kernel": kernel,
         "latent": latent,
         "n_inducing": inducing,
@@ -246,10 +246,16 @@ def demo(
         raise fail(f"{out} is a file; name a folder with --out.")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise fail(f"{out} is not empty; name another folder with --out, or add --force.")
-    table = out / "iris.csv"
+    from sklearn.datasets import load_iris
+
+    table, iris = out / "iris.csv", load_iris()
+    columns = {"flower": [f"flower {number + 1}" for number in range(len(iris.data))]}
+    for name, cells in zip(iris.feature_names, iris.data.T, strict=True):
+        columns[name.removesuffix(" (cm)")] = cells.tolist()
+    columns["species"] = iris.target_names[iris.target].tolist()
     with one_sentence(f"The folder {out}", "created"):
         out.mkdir(parents=True, exist_ok=True)
-        _write_iris(table)
+        write_bytes(table, table_bytes(columns))
     console.print(
         f"$ sgpmic fit {escape(str(table))} -k 3 --id flower --label "
         f"species --out {escape(str(out / 'run'))}"
@@ -267,14 +273,3 @@ def demo(
         f"Now open {escape(str(out / 'run' / 'report.html'))} in a browser, or try:\n"
         f"$ sgpmic predict {escape(str(out / 'run'))} {escape(str(table))}"
     )
-
-
-def _write_iris(path: Path) -> None:
-    from sklearn.datasets import load_iris
-
-    iris = load_iris()
-    columns = {"flower": [f"flower {number + 1}" for number in range(len(iris.data))]}
-    for name, cells in zip(iris.feature_names, iris.data.T, strict=True):
-        columns[name.removesuffix(" (cm)")] = cells.tolist()
-    columns["species"] = iris.target_names[iris.target].tolist()
-    write_bytes(path, table_bytes(columns))

@@ -221,25 +221,12 @@ def in_options(said: Exception | Warning | str) -> str:
     return f"{message.sentence} ({', '.join(options)})." if options else f"{message.sentence}."
 
 
-def clusters(words: str) -> int | str:
-    """Parse ``-k``: an integer, or auto."""
-    if words != "auto" and (not words.isdecimal() or int(words) < 1):
-        raise fail(f"-k {words}: give a whole number of clusters (3), or auto.")
-    return words if words == "auto" else int(words)
-
-
-def dimensions(words: str) -> int | float | str:
-    """Parse ``-d``: an integer, a share of variance, or auto."""
-    if words == "auto":
-        return words
-    if words.lstrip("-").isdecimal():
-        return int(words)
-    with suppress(ValueError):
-        if 0.0 < float(words) < 1.0:
-            return float(words)
-    raise fail(
-        f"-d {words}: give a whole number of dimensions (2), a share of variance (0.95), or auto."
-    )
+def number_or_word(words: str) -> int | float | str:
+    """Parse ``-k`` and ``-d``; the estimator says what they may be."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(words)
+    return words
 
 
 def name_device(name: str) -> None:

@@ -56,9 +56,8 @@ def predict(
         with terminated_as_interrupted(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
-            _say_absent(reader, record["data"]["features"])
             _check_target(target, table, folder, force)
-            _say_extra(reader, record, id_column)
+            _say_unmatched(reader, record, id_column)
             model, encoder = _load(folder)
             if id_column is not None:
                 reader.require([id_column])
@@ -72,8 +71,7 @@ def predict(
     for sentence in sorted(notes):
         note(sentence)
     if n_empty:
-        have = "row has" if n_empty == 1 else "rows have"
-        note(f"{n_empty} {have} no value in any column of the model, and so no cluster.")
+        note(f"{plural(n_empty, 'row')} without a value in any column of the model: no cluster.")
     console.print(f"{plural(total, 'row')} written to {escape(str(target))}.")
     if flagged:
         verb, whose = ("is", "its cluster") if flagged == 1 else ("are", "their clusters")
@@ -94,8 +92,9 @@ def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> 
         raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
 
 
-def _say_absent(reader: TableReader, features: list[str]) -> None:
-    """Print a note about absent features; raise if all are absent."""
+def _say_unmatched(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
+    """Print which features are absent, and which columns ignored; raise if no feature is there."""
+    features = record["data"]["features"]
     absent = [name for name in features if name not in reader.names]
     if len(absent) == len(features):
         reader.require(features)
@@ -104,10 +103,6 @@ def _say_absent(reader: TableReader, features: list[str]) -> None:
             f"{reader.path} has no column {list_names(absent)}: taken as missing in all rows. Its "
             f"columns are {list_names(reader.names)}."
         )
-
-
-def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
-    """Print the columns that are ignored because the run's record does not list them."""
     known = {column["name"] for column in record["columns"]} | {id_column}
     extra = [name for name in reader.names if name not in known]
     if extra:

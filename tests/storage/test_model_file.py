@@ -359,7 +359,7 @@ def test_operating_system_errors_keep_their_kind(tmp_path: Path) -> None:
     assert caught.value.filename == str(tmp_path / "nothing")
     with pytest.raises(IsADirectoryError, match="check the path"):
         read_model(tmp_path)
-    with pytest.raises(IsADirectoryError, match="over a folder"):
+    with pytest.raises(IsADirectoryError, match="name a file"):
         write_model(tmp_path, HEADER, ARRAYS)
     with pytest.raises(FileNotFoundError, match="cannot write the model file") as caught:
         write_model(tmp_path / "no folder" / "model", HEADER, ARRAYS)

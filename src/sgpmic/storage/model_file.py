@@ -17,7 +17,6 @@ one entry, ``"sgpmic"``, a JSON object with
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -74,14 +73,10 @@ def write_model(
         content = _serialize(header, arrays)
     except ModelFileError as error:
         raise ModelFileError(f"{target} was not written because {error}") from None
-    if os.path.isdir(target):
-        raise IsADirectoryError(
-            errno.EISDIR, "cannot write a model over a folder: name a file in it", target
-        )
     try:
         write_bytes(target, content)
     except OSError as error:
-        advice = "cannot write the model file: check the folder, its permissions and space"
+        advice = "cannot write the model file: name a file in a folder that you may write to"
         raise _explained(error, target, advice) from error
 
 

@@ -227,7 +227,6 @@ def _count(components: Any) -> int:
     return int(jax.tree.leaves(components)[0].shape[0])
 
 
-#: Called with a short description of the current stage.
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 

@@ -37,7 +37,6 @@ from sgpmic.tables.errors import BadCells
 KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
 #: ... and all kinds, including those that are only inferred.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
-#: Mean number of days in a year.
 YEAR = 365.2425
 #: Name of the level that rare levels are merged into.
 OTHER = "other"

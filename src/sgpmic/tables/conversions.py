@@ -74,23 +74,17 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
     """Return columns as a 2-D array, NaN where missing, and their first non-numeric cells."""
     columns = {name: plain(column) for name, column in columns.items()}
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
-    cast: dict[str, Floats] = {}
+    values = {name: _floats(column) for name, column in columns.items() if name not in texts}
     for names, _, numbers in _cast_together(texts, decimal):
-        cast |= zip(names, _floats(numbers).reshape(len(names), -1), strict=True)
-    found, bad = [], {}
-    for name, column in columns.items():
-        if name not in texts:
-            values = _floats(column)
-        elif name in cast:
-            values = cast[name]
-        else:
-            words = [text or "" for text in column.to_pylist()]
-            parsed = [parse_plain_number(word, decimal) for word in words]
-            if None in parsed:
-                bad[name] = BadCells(parsed.index(None), words[parsed.index(None)])
-            values = np.asarray(parsed, np.float64)
-        found.append(values)
-    return np.column_stack(found), bad
+        values |= zip(names, _floats(numbers).reshape(len(names), -1), strict=True)
+    bad = {}
+    for name in (name for name in texts if name not in values):
+        words = [text or "" for text in texts[name].to_pylist()]
+        parsed = [parse_plain_number(word, decimal) for word in words]
+        if None in parsed:
+            bad[name] = BadCells(parsed.index(None), words[parsed.index(None)])
+        values[name] = np.asarray(parsed, np.float64)
+    return np.column_stack([values[name] for name in columns]), bad
 
 
 def _floats(column: pa.Array) -> Floats:

@@ -415,12 +415,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             encoder.has_categories_ = state["has_categories"]
             encoder._check_parameters(names)
             return encoder._set_fitted(columns, encodings, state["named"])
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ValueError(
-                f"The stored table encoder is damaged ({type(error).__name__}: {error})."
-            ) from error
-        except ValueError as error:
-            raise ValueError(f"The stored table encoder is damaged: {error}.") from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ValueError(f"The stored table encoder is damaged: {error!r}.") from error
 
 
 def describe(encoder: TableEncoder, values: Floats) -> Description:

@@ -96,7 +96,6 @@ _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 _DATE_WORDS = frozenset(("date", "datum", "day"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
-# A redundant leading zero.
 _LEADING_ZERO = re.compile(r"0[0-9]+")
 # What is no id: 134/64, 33:00, 1.5k; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
 _PARTS = re.compile(r".*[0-9][/:.][0-9]")

@@ -74,10 +74,6 @@ class Checkpoint:
             "settings": _settings_fingerprint(parameters),
             "versions": f"sgpmic {sgpmic.__version__}, jax {jax.__version__}",
         }
-        if self.path.is_file():
-            raise ModelFileError(
-                f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
-            )
         # The folder is created after the first iteration, which would be late for an error.
         there = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
         if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
@@ -139,10 +135,7 @@ class Checkpoint:
         return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 
     def load(self, template: State, n_starts: int) -> _Snapshot | None:
-        """Return the newest snapshot, with X and S of this process's rows, or None.
-
-        Raises a `ModelFileError` if it is damaged or belongs to another fit.
-        """
+        """Return the newest snapshot, with X and S of this process's rows, or None."""
         # Process 0 decides: a slower process could see a folder that is being removed.
         found = self._iterations()
         newest = int(found[-1].name.split("-")[1]) if found else -1
@@ -155,10 +148,8 @@ class Checkpoint:
         except ModelFileError:
             raise
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ModelFileError(
-                f"{folder} is not a checkpoint that can be resumed ({error}); delete it to start "
-                "over."
-            ) from error
+            why = f"{folder} cannot be resumed ({error}); delete it to start over."
+            raise ModelFileError(why) from error
 
     def _read(self, folder: Path, template: State, n_starts: int) -> _Snapshot:
         header, arrays = read_model(folder / _REST)

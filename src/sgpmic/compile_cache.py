@@ -119,7 +119,7 @@ class Program(Generic[_R]):
 
     def _compile(self, program: Future[Callable[..., _R]], key: Any, leaves: list[Any]) -> None:
         try:
-            program.set_result(_compile(self.function, leaves, *key))
+            program.set_result(_compile(self.function, leaves, key))
         except BaseException as error:
             self._begun.pop(key, None)  # perhaps interrupted: the next call tries again
             program.set_exception(error)
@@ -143,24 +143,17 @@ def _key(args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
     return (structure, tuple(map(_kind, leaves)), default_device(), settings), leaves
 
 
-def _compile(
-    function: Callable[..., Any],
-    leaves: list[Any],
-    structure: Any,
-    kinds: tuple[Any, ...],
-    device: Any,
-    settings: tuple[Any, ...],
-) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any], leaves: list[Any], key: Any) -> Callable[..., Any]:
     """Return an executable function of arrays, compiled or loaded from the cache folder."""
     global _given_up
+    structure, kinds, device, settings = key
     arrays = list(filter(_is_array, leaves))
     static = [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
     spread = any(_placement(array) is not None for array in arrays)
     where = device.platform, device.device_kind, spread and jax.device_count()
     name = f"{function.__module__}.{function.__qualname__}"
-    digest = hashlib.sha256(
-        repr((name, _nodes(structure), kinds, where, settings)).encode()
-    ).hexdigest()
+    made_from = repr((name, _nodes(structure), kinds, where, settings))
+    digest = hashlib.sha256(made_from.encode()).hexdigest()
 
     def on_arrays(*arrays: jax.Array) -> Any:
         remaining = iter(arrays)

@@ -153,7 +153,7 @@ def test_the_whole_column_says_whether_the_day_comes_first() -> None:
     assert find_date_order(["01.02.2024"]) == (True, False)
     column = column_of(["01/02/2024", "03/04/2024"])
     assert "the day or the month comes first" in (column.warning or "")
-    with pytest.raises(TableError, match="month before the day"):
+    with pytest.raises(TableError, match="different orders of day and month"):
         column_of(["31/12/2024", "12/31/2024"])
 
 
@@ -355,7 +355,7 @@ def test_declarations_that_cells_do_not_bear_out(kinds: dict[str, Any], match: s
     ],
 )
 def test_parameters_that_make_no_sense(parameters: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"kinds|no column|drop|log|min_frequency"):
+    with pytest.raises(ValueError, match=r"kinds|no column is|drop|log|min_frequency"):
         column_of(["a", "b"], **parameters)
 
 

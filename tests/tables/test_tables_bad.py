@@ -246,7 +246,7 @@ def test_rubbish_in_a_text_file(tmp_path: Path) -> None:
 
 
 def test_unclosed_quote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = "t.csv, line 3: a quote is opened here and never closed; close or remove it"
+    expected = "t.csv, line 3: a quote is never closed; close or remove it"
     content = 'a,b\n1,2\n3,"4\n' + "5,6\n" * 100
     assert complaint(tmp_path, content) == expected
     monkeypatch.setattr(text_files, "_CHUNK_BYTES", 16)
@@ -258,9 +258,9 @@ def test_unclosed_quote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_text_under_another_name_and_other_files_as_text(tmp_path: Path) -> None:
     for ending in ("parquet", "npy", "npz", "csv.gz"):
         message = complaint(tmp_path, "a,b\n1,2\n", f"t.{ending}")
-        assert "as its name says, it starts like text; rename it" in message
+        assert ", it starts like text; rename it" in message
     message = complaint(tmp_path, sample("parquet"), "t.csv")
-    assert message.startswith("t.csv is not text as its name says, it starts like a Parquet file")
+    assert message.startswith("t.csv is not text, it starts like a Parquet file")
     workbook = io.BytesIO()
     with zipfile.ZipFile(workbook, "w") as archive:
         archive.writestr("[Content_Types].xml", "<xml/>")
@@ -277,7 +277,7 @@ def test_truncated_gzip(tmp_path: Path) -> None:
     whole = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % tuple(row) for row in rows))
     for length in (11, len(whole) // 2, len(whole) - 1):
         assert complaint(tmp_path, whole[:length], "t.csv.gz") == (
-            "t.csv.gz is truncated, the end of the gzip data is missing; copy or export it again"
+            "t.csv.gz is truncated; copy or export it again"
         )
     changed = bytearray(whole)
     changed[-6] ^= 1  # in the checksum
@@ -292,7 +292,7 @@ def test_truncated_files(tmp_path: Path, ending: str, share: float) -> None:
     options = {} if ending in ("npy", "npz") else {"id_column": "key"}
     message = complaint(tmp_path, content[: int(share * len(content))], f"t.{ending}", **options)
     assert message.startswith(f"t.{ending} is damaged or is not a")
-    assert message.endswith("; copy it or export the table again")
+    assert message.endswith("; copy or export it again")
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_arrays_that_are_no_tables(tmp_path: Path) -> None:
     assert "array 'arr_0' holds Python objects" in zipped(objects)
     assert "array 'arr_0' has shape (3,)" in zipped(np.ones(3))
     message = zipped(np.ones((2, 2)), Z=np.ones((2, 2)))
-    assert "holds 2 two-dimensional arrays (of 'Z', 'arr_0'); name the table X" in message
+    assert "holds 'Z', 'arr_0'; name the table X" in message
     for names in (["a"], ["a", "b", "c"], [1, 2], [["a", "b"]]):
         message = zipped(np.ones((2, 2)), names=np.array(names))
         assert "array 'names' does not name the 2 columns" in message

@@ -103,7 +103,8 @@ class Screen:
         return getattr(self._stream, name)
 
 
-_number = partial(Option, metavar="NUMBER", min=1)
+_count = partial(Option, metavar="NUMBER")
+_number = partial(_count, min=1)
 _word = partial(Option, metavar="WORD")
 OutFolder = Annotated[Path, Option(metavar="FOLDER", help="Folder for the results.")]
 Seed = Annotated[int, _number(min=0, help="Random seed.")]
@@ -122,18 +123,9 @@ TablePath = Annotated[
         help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
     ),
 ]
-Clusters = Annotated[
-    str, Option("-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto.")
-]
-Dimensions = Annotated[
-    str,
-    Option(
-        "-d",
-        "--dimensions",
-        metavar="NUMBER",
-        help="Number of latent dimensions; a share of variance (0.95); or auto.",
-    ),
-]
+Clusters = Annotated[str, _count("-k", "--clusters", help="Number of clusters, or auto.")]
+_dimensions = "Number of latent dimensions; a share of variance (0.95); or auto."
+Dimensions = Annotated[str, _count("-d", "--dimensions", help=_dimensions)]
 Columns = Annotated[_Names, _columns(help="Features to use, separated by commas; all by default.")]
 Drop = Annotated[_Names, _columns(help="Columns to leave out.")]
 IdColumns = Annotated[
@@ -143,12 +135,8 @@ LabelColumn = Annotated[
     str | None, _column("--label", help="Known groups to compare the clusters with; not a feature.")
 ]
 Number = Annotated[_Names, _columns(help="Columns to use as numbers, unchanged.")]
-Category = Annotated[
-    _Names, _columns(help="Columns that are categories, even if they hold numbers.")
-]
-Ordered = Annotated[
-    _Names, _columns(help="Columns with ordered levels: size, or 'size=small<large'.")
-]
+Category = Annotated[_Names, _columns(help="Columns that are categories, even if of numbers.")]
+Ordered = Annotated[_Names, _columns(help="Columns with an order: size, or 'size=small<large'.")]
 Date = Annotated[_Names, _columns(help="Columns that are dates or times.")]
 Log = Annotated[_Names, _columns(help="Columns to take the logarithm of.")]
 Scale = Annotated[
@@ -238,10 +226,7 @@ def name_device(name: str) -> None:
 
 
 def check_device(name: str) -> None:
-    """Exit with an error if a GPU is requested and there is none.
-
-    This initializes JAX, which a process must not do before it has joined its job.
-    """
+    """Exit if a GPU is asked for and there is none; it starts JAX: join a job before."""
     if name == "gpu":
         import jax
 

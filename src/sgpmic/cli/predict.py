@@ -48,6 +48,7 @@ def predict(
     """
     opt.name_device(device)
     opt.check_device(device)
+    from sgpmic.tables.dataset import stored_encoder
     from sgpmic.tables.reader import open_table, without_ending
 
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
@@ -56,9 +57,20 @@ def predict(
         with terminated_as_interrupted(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
-            _check_target(target, table, folder, force)
+            is_table = target.exists() and table.exists() and target.samefile(table)
+            if is_table or folder.would_overwrite(target):
+                raise RunFolderError(f"{target} is an input file; name another file with --out.")
+            if target.exists() and not force:
+                raise RunFolderError(f"{target} exists; name another with --out, or add --force.")
             _say_unmatched(reader, record, id_column)
-            model, encoder = _load(folder)
+            from sgpmic.storage.models import load_model  # slow; not before errors are reported
+
+            path = folder.results.model
+            with one_sentence(path, "read"):
+                # No estimator: importing scikit-learn takes longer than all the rest.
+                model = load_model(path)
+                encoder = stored_encoder(path, model.header)
+            check_match(folder, model.header["feature_names"] or (), encoder)
             if id_column is not None:
                 reader.require([id_column])
             elif record["data"]["id"] in reader.names:
@@ -81,17 +93,6 @@ def predict(
         )
 
 
-def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> None:
-    """Raise if writing to the target would overwrite another file."""
-    is_same = target.exists() and table.exists() and target.samefile(table)
-    if is_same or folder.would_overwrite(target):
-        raise RunFolderError(
-            f"{target} is an input file and would be overwritten; name another file with --out."
-        )
-    if target.exists() and not force:
-        raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
-
-
 def _say_unmatched(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
     """Print which features are absent, and which columns ignored; raise if no feature is there."""
     features = record["data"]["features"]
@@ -110,32 +111,13 @@ def _say_unmatched(reader: TableReader, record: dict[str, Any], id_column: str |
         console.print(f"Columns unknown to the model are ignored: {escape(shown)}")
 
 
-def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
-    """Load the model of a run, and its table encoder unless the features are plain numbers.
-
-    Not as an estimator: importing scikit-learn takes longer than everything else in a prediction.
-    """
-    from sgpmic.storage.models import load_model
-    from sgpmic.tables.dataset import stored_encoder
-
-    path = folder.results.model
-    with one_sentence(path, "read"):
-        model = load_model(path)
-        encoder = stored_encoder(path, model.header)
-    check_match(folder, model.header["feature_names"] or (), encoder)
-    return model, encoder
-
-
 def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:
     """Exit with an error unless the model of a run has the features in its record."""
     from sgpmic.tables.columns import used_names
 
     found = [*map(str, names)] if encoder is None else used_names(encoder.columns_)
     if found != folder.read_record()["data"]["features"]:
-        raise fail(
-            f"{folder.results.model} and {folder.results.record} are from different runs; run "
-            "sgpmic fit again."
-        )
+        raise fail(f"{folder.path} holds files of different runs; run sgpmic fit again.")
 
 
 class _TimeLeft(progress.TimeRemainingColumn):

@@ -254,8 +254,7 @@ def write_report(
 ) -> None:
     """Write the report to ``path``; ``content`` is the model's part of it.
 
-    ``empty`` is the mask of rows of the file that are not in the data, ``table`` the current path
-    of the file, and ``explanations`` are those of the clusters, if already computed.
+    ``empty`` is the mask of the file's rows that are not in the data, ``table`` its current path.
     """
     from sgpmic.report import render_report
     from sgpmic.tables.dataset import read_texts
@@ -438,9 +437,7 @@ _PART = 65_536
 _FEW = 10_000
 
 
-def table_bytes(
-    columns: Mapping[str, Sequence[Any] | NDArray[Any]], *, header: bool = True
-) -> bytes:
+def table_bytes(columns: Mapping[str, Any], *, header: bool = True) -> bytes:
     """Format columns of equal length as CSV, with numbers as in Python's ``repr``."""
     arrays = [np.asarray(values) for values in columns.values()]
     text = io.StringIO()

@@ -328,10 +328,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
         lengths = {len(column) for column in columns}
         if len(lengths) > 1:
-            raise TableError(
-                f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally "
-                "long"
-            )
+            raise TableError(f"columns have {sorted(lengths)[:2]} cells; make them equally long")
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time, so that a column of mixed objects does not affect the others.
         names = list(X.columns)
@@ -347,9 +344,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
     else:
         values = np.asarray(X)
         if np.iscomplexobj(values):
-            raise ValueError(
-                "Complex data not supported: split it into two columns of real numbers."
-            )
+            raise ValueError("Complex data not supported: split it into two columns of numbers.")
         if values.ndim != 2:
             raise ValueError(
                 f"Expected a table of rows and columns, got {plural(values.ndim, 'dimension')}. "
@@ -381,10 +376,8 @@ def _of_values(values: Any, name: Any) -> pa.Array:
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        missing = [
-            value is None or (isinstance(value, float) and value != value) for value in values
-        ]
-        texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
+        gaps = [value is None or (isinstance(value, float) and value != value) for value in values]
+        texts = [None if gap else str(value) for value, gap in zip(values, gaps, strict=True)]
         _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row")
         return pa.array(texts, pa.string())
 
@@ -395,7 +388,4 @@ def _check_characters(texts: Sequence[str], place: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise TableError(
-                f"{place} {number}: {quote(text)} has an unpaired surrogate, which is not "
-                "valid UTF-8; correct it"
-            ) from None
+            raise TableError(f"{place} {number}: {quote(text)} is not UTF-8; correct it") from None

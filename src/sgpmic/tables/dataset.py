@@ -103,10 +103,7 @@ class Dataset:
         self._features = reader.choose_features(columns, self._others)
         missing = [name for name in self._kinds if name not in self._features]
         if missing:
-            raise TableError(
-                f"{reader.path}: --columns leaves out {list_names(missing)}, named by other "
-                "options; add what is missing"
-            )
+            raise TableError(f"{reader.path}: --columns leaves out {list_names(missing)}; add them")
         # All rows, if they are few: unconverted, and with plain numbers converted.
         self._whole: tuple[pa.Table, pa.Table] | None = None
 
@@ -150,7 +147,6 @@ class Dataset:
         label = self._options.label
         reader, used = self._reader.share(*share), used_names(encoder.columns_)
         texts = [name for name in (id_column, label) if name is not None]
-        # Whether the features are the numbers in the file.
         as_is = [None, YesNoEncoding(), NumberEncoding("."), NumberEncoding(",")]
         is_plain = all(one in as_is for one in encoder.encodings_)
         notes: list[str] = []
@@ -174,11 +170,8 @@ class Dataset:
         columns = encoder.columns_
         if judged_by is not None and share == (0, 1):
             columns = _measured(encoder, block.values)
-        return EncodedTable.of(
-            block,
-            used,
-            id_column,
-            label,
+        return EncodedTable(
+            **vars(Table.of(block, used, id_column, label)),
             columns=self._listing(columns, id_column),
             judged_by=judged_by,
             encoder=None if is_plain else encoder,
@@ -212,19 +205,13 @@ def without_empty_rows(table: _T) -> tuple[_T, Bools]:
     return replace(table, values=table.values[kept], ids=ids, labels=labels), empty
 
 
-def read_again(
-    path: Path,
-    features: Sequence[str],
-    id_column: str | None,
-    label_column: str | None,
-    encoder: TableEncoder | None,
-) -> tuple[Table, Bools]:
-    """Reread a fitted table without its empty rows; also return the mask of these rows."""
-    reader = open_table(path)
-    texts = [name for name in (id_column, label_column) if name is not None]
+def reread(path: Path, known: dict[str, Any], encoder: TableEncoder | None) -> tuple[Table, Bools]:
+    """Read the rows of a record's ``data`` without empty ones; also return the mask of these."""
+    reader, features, names = open_table(path), known["features"], (known["id"], known["label"])
+    texts = [name for name in names if name is not None]
     reader.require([*features, *texts])
     block = Block.join([*read_blocks(reader, encoder, features, texts, [], None)])
-    return without_empty_rows(Table.of(block, features, id_column, label_column))
+    return without_empty_rows(Table.of(block, features, *names))
 
 
 def stored_encoder(path: str | os.PathLike[str], header: Mapping[str, Any]) -> TableEncoder | None:

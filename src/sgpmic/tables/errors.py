@@ -38,9 +38,7 @@ def unreadable(path: str, error: OSError) -> TableError:
 def damaged(path: str, kind: str, reason: object) -> TableError:
     """Return the error for a file that does not match its apparent format."""
     line = shortened(" ".join(str(reason).split()) or type(reason).__name__, _LONGEST_REASON)
-    return TableError(
-        f"{path} is damaged or is not {kind} ({line}); copy it or export the table again"
-    )
+    return TableError(f"{path} is damaged or is not {kind} ({line}); copy or export it again")
 
 
 def shortened(text: str, longest: int) -> str:

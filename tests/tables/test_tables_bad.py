@@ -349,7 +349,7 @@ def test_arrays_that_are_no_tables(tmp_path: Path) -> None:
     assert "holds datetime64[D] values" in about(np.array([["2020-01-01"]], "M8[D]"))
     assert "holds [('x', '<f8')] values" in about(np.ones(2, [("x", "f8")]))
     objects = np.array([[1, "a"]], dtype=object)
-    assert about(objects).startswith("t.npy holds Python objects, which are not loaded for safety")
+    assert about(objects).startswith("t.npy holds Python objects, which are unsafe")
 
     zipped = functools.partial(about, save=np.savez, name="t.npz")
     assert "array 'arr_0' holds Python objects" in zipped(objects)

@@ -180,9 +180,7 @@ def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
 
 def text_of(value: float | None) -> str:
     """Format a number, whole ones without a decimal point: label 1.0 is label 1."""
-    if value is None or value != value:
-        return ""
-    return str(value).removesuffix(".0")
+    return "" if value is None or value != value else str(value).removesuffix(".0")
 
 
 def date_words(days: float) -> str:

@@ -289,10 +289,7 @@ def _read_header(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
 
 
 def _has_objects(where: str) -> TableError:
-    return TableError(
-        f"{where} holds Python objects, which are not loaded for safety; convert it with "
-        ".astype(float), or names with .astype(str), and save it again"
-    )
+    return TableError(f"{where} holds Python objects, which are unsafe; save numbers or text")
 
 
 def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

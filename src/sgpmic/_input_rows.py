@@ -135,9 +135,7 @@ def _refuse_misread(X: Any) -> None:
     """Raise for input that scikit-learn or SciPy would misinterpret."""
     if issparse(X):
         if X.ndim != 2:
-            raise ValueError(
-                f"X must be a table of rows and columns; this has {plural(X.ndim, 'dimension')}."
-            )
+            raise ValueError(f"X must have rows and columns, not {plural(X.ndim, 'dimension')}.")
         try:  # with invalid indices, SciPy would write out of bounds
             getattr(X, "check_format", lambda full_check: None)(full_check=True)
         except ValueError as error:

@@ -227,16 +227,12 @@ def _count(components: Any) -> int:
     return int(jax.tree.leaves(components)[0].shape[0])
 
 
-#: Called with a short description of the current stage.
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
 def listening(listener: Callable[[str], None] | None) -> Iterator[None]:
-    """Report the stages of a fit to a function: those before the iterations can take a while.
-
-    None silences the reports, for a fit inside another one.
-    """
+    """Report the stages of a fit to a function; None silences those of a fit inside another."""
     token = _listener.set(listener)
     try:
         yield

@@ -39,7 +39,6 @@ from sgpmic.exceptions import SGPMICWarning
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-#: Environment variable that sets the cache folder; an empty value disables it.
 CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
 #: Maximum size of the cache folder; the oldest programs are evicted first.
 MOST_BYTES = 512 * 2**20
@@ -120,7 +119,7 @@ class Program(Generic[_R]):
 
     def _compile(self, program: Future[Callable[..., _R]], key: Any, leaves: list[Any]) -> None:
         try:
-            program.set_result(_compile(self.function, leaves, *key))
+            program.set_result(_compile(self.function, leaves, key))
         except BaseException as error:
             self._begun.pop(key, None)  # perhaps interrupted: the next call tries again
             program.set_exception(error)
@@ -134,7 +133,6 @@ class Program(Generic[_R]):
         self._begun = {}
 
 
-#: Decorator.
 compiled = Program
 
 
@@ -145,24 +143,17 @@ def _key(args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
     return (structure, tuple(map(_kind, leaves)), default_device(), settings), leaves
 
 
-def _compile(
-    function: Callable[..., Any],
-    leaves: list[Any],
-    structure: Any,
-    kinds: tuple[Any, ...],
-    device: Any,
-    settings: tuple[Any, ...],
-) -> Callable[..., Any]:
+def _compile(function: Callable[..., Any], leaves: list[Any], key: Any) -> Callable[..., Any]:
     """Return an executable function of arrays, compiled or loaded from the cache folder."""
     global _given_up
+    structure, kinds, device, settings = key
     arrays = list(filter(_is_array, leaves))
     static = [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
     spread = any(_placement(array) is not None for array in arrays)
     where = device.platform, device.device_kind, spread and jax.device_count()
     name = f"{function.__module__}.{function.__qualname__}"
-    digest = hashlib.sha256(
-        repr((name, _nodes(structure), kinds, where, settings)).encode()
-    ).hexdigest()
+    made_from = repr((name, _nodes(structure), kinds, where, settings))
+    digest = hashlib.sha256(made_from.encode()).hexdigest()
 
     def on_arrays(*arrays: jax.Array) -> Any:
         remaining = iter(arrays)
@@ -264,12 +255,10 @@ def compiler_options(platform: str) -> dict[str, str | bool]:
 
 
 def release_programs() -> None:
-    """Clear the compilation caches if they take too many resources.
+    """Clear the compilation caches if there are many programs, or half the memory maps are used.
 
-    That is if the process has used half of its memory maps: a fit of a new shape compiles programs
-    that take about a thousand maps; Linux allows a process 65 530, beyond which the compiler
-    aborts. Or if there are more than :data:`MOST_PROGRAMS`. Shapes used again afterwards are
-    recompiled, or loaded from the cache folder.
+    A fit of a new shape takes about a thousand maps. Linux allows a process 65 530, beyond which
+    the compiler aborts.
     """
     if _share_of_maps() > 0.5 or sum(map(len, _programs)) > MOST_PROGRAMS:
         clear_programs()
@@ -302,11 +291,7 @@ def keepable(kind: type[_T]) -> type[_T]:
 
 
 class _KeptProgram:
-    """A program in the cache folder: its trace, and JAX's executable.
-
-    JAX's cache uses its name, which is unique; ``made_from`` is a digest of the function and its
-    arguments, except for the values in arrays.
-    """
+    """A program in the cache folder: its trace, and JAX's executable of the same, unique name."""
 
     def __init__(self, folder: Path, name: str, made_from: str) -> None:
         self._folder, self._name, self._made_from = folder, name, made_from
@@ -350,10 +335,7 @@ class _KeptProgram:
 
 @contextmanager
 def compilation_cache(folder: Path | None) -> Iterator[None]:
-    """Point JAX's persistent cache to our folder, unless the user has configured it.
-
-    The setting is process-wide, so it is changed only while we compile.
-    """
+    """Point JAX's cache, in this process, to our folder unless the user has configured it."""
     config: Any = jax.config
     if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         yield
@@ -380,11 +362,7 @@ def compilation_cache(folder: Path | None) -> Iterator[None]:
 
 @cache
 def _find_folder() -> Path | None:
-    """Return the cache folder for this version of the package and this kind of CPU.
-
-    None if it is disabled, if it cannot be created (no home directory, or a read-only one), and,
-    with a warning, if other users could have written to it.
-    """
+    """Return the cache folder for this package and CPU; None if there is none that is only ours."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen == "":
         return None
@@ -438,11 +416,8 @@ def _prune(base: Path, most: int = MOST_BYTES) -> None:
 
 @cache
 def _environment() -> str:
-    """Return a digest of what all programs depend on.
-
-    That is our source, JAX, XLA's flags and the CPU: machines of different kinds can share a home
-    directory, and a program for one may fail with an illegal instruction on another.
-    """
+    """Return a digest of what all programs depend on: our source, JAX, XLA's flags and the CPU."""
+    # Machines of different kinds can share a home directory, and their programs are not portable.
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         features = next(line for line in lines if line.startswith(("flags", "Features")))

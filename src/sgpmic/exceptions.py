@@ -121,10 +121,7 @@ def warn_renamed(old: str, new: str) -> None:
 
 @contextmanager
 def collected_warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Collect warnings about the data instead of showing them; suppress all others.
-
-    The list is filled on exit.
-    """
+    """Collect warnings about the data, in a list filled on exit, and suppress all others."""
     ours: list[warnings.WarningMessage] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -18,7 +18,7 @@ from tests.cli.helpers import here
 from sgpmic import SGPMIC
 from sgpmic.cli import results
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
-from sgpmic.tables.dataset import Dataset, read_again, without_empty_rows
+from sgpmic.tables.dataset import Dataset, reread, without_empty_rows
 from sgpmic.tables.encoder import describe
 from sgpmic.tables.errors import TableError
 
@@ -211,7 +211,8 @@ def test_any_table_is_read_or_refused_in_one_sentence(columns: dict[str, list[st
             assert sentence.startswith(str(path))
             assert "\n" not in sentence
             return
-        again, _ = read_again(path, data.names, None, None, data.encoder)
+        known = {"features": data.names, "id": None, "label": None}
+        again, _ = reread(path, known, data.encoder)
     assert not np.isinf(data.values).any()
     np.testing.assert_array_equal(again.values, kept.values)
     assert [column["name"] for column in data.columns] == list(columns)

@@ -163,7 +163,9 @@ def test_empty_rows_are_set_aside(tmp_path: Path) -> None:
         done = sgpmic("fit", path, *QUICK, "--out", tmp_path / path.stem)
         assert done.returncode == 0, said(done)
         found[path.stem] = read_csv(tmp_path / path.stem / "labels.csv")
-    assert "2 rows ('1', '32') have no value in any column that is used" in said(done)
+    assert "2 rows ('1', '32') without a value in any column that is used: no cluster." in said(
+        done
+    )
     assert [row.pop("row") for row in found["gaps"]] == [str(i + 1) for i in range(62)]
     empty = [row for row in found["gaps"] if row["cluster"] == ""]
     assert empty == [found["gaps"][0], found["gaps"][31]]
@@ -345,8 +347,9 @@ def test_no_permission(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-d", "1.5"), "-d 1.5"),
-        (("-d", "many"), "-d many"),
+        (("-k", "1.5"), "--clusters must be a whole number or 'auto', got 1.5"),
+        (("-d", "1.5"), "got 1.5"),
+        (("-d", "many"), "--dimensions must be a whole number of at least 1"),
         (("--kernel", "cosine"), "cosine"),
         (("--columns", "hieght"), "height"),
         (("--label", "nothing"), "nothing"),

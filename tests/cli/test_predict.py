@@ -150,7 +150,7 @@ def test_an_empty_row_gets_no_cluster(run: Path, tmp_path: Path) -> None:
     path.write_text("height,width,depth\n1,2,3\n,NA,\n7,7,7\n")
     done = sgpmic("predict", run, path, "--out", tmp_path / "o.csv")
     assert done.returncode == 0, said(done)
-    assert "1 row has no value in any column of the model, and so no cluster" in said(done)
+    assert "1 row without a value in any column of the model: no cluster." in said(done)
     first, empty, last = read_csv(tmp_path / "o.csv")
     assert (empty.pop("row"), set(empty.values())) == ("2", {""})
     model = SGPMIC.load(run / "model.sgpmic")

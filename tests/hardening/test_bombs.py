@@ -180,7 +180,7 @@ BOMBS = {
     no_rows: "no rows",
     one_wide_row: "more than 1000000 columns",
     archive_without_rows: "no rows",
-    archive_of_promises: "should have 8000000000 bytes",
+    archive_of_promises: "instead of 8000000000; save it again",
     gzip_of_one_line: "more than 1000000 columns",
     gzip_of_spaces: "more than 1000000 columns",
 }

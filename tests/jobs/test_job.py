@@ -262,7 +262,7 @@ def test_a_share_reads_its_row_groups_only(tmp_path: Path) -> None:
 def test_text_cannot_be_shared(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("a,b\n1,2\n3,4\n")
-    with pytest.raises(TableError, match=r"only share Parquet and \.npy files"):
+    with pytest.raises(TableError, match=r"processes share only Parquet and \.npy"):
         read_table(path, share=(0, 2))
 
 

@@ -17,6 +17,6 @@ def read_table(
 ) -> Table:
     """Read a table of numbers, with the ids and labels of its rows as text."""
     reader = open_table(path)
-    features = reader.choose_features(columns, id_column, label_column)
     texts = [name for name in (id_column, label_column) if name is not None]
+    features = reader.choose_features(columns, texts)
     return Table.of(next(reader.blocks(features, texts)), features, id_column, label_column)

@@ -153,7 +153,7 @@ def test_the_whole_column_says_whether_the_day_comes_first() -> None:
     assert find_date_order(["01.02.2024"]) == (True, False)
     column = column_of(["01/02/2024", "03/04/2024"])
     assert "the day or the month comes first" in (column.warning or "")
-    with pytest.raises(TableError, match="month before the day"):
+    with pytest.raises(TableError, match="different orders of day and month"):
         column_of(["31/12/2024", "12/31/2024"])
 
 
@@ -258,8 +258,11 @@ def test_numbers_that_stand_for_missing_cells() -> None:
 @pytest.mark.parametrize(
     ("cells", "match"),
     [
-        ([*map(str, range(9)), "many"], r"holds numbers, but 'many' \(row 10\) is not a number"),
-        ([*(f"2024-01-0{i}" for i in range(1, 9)), "later"], r"holds dates, but 'later' \(row 9\)"),
+        ([*map(str, range(9)), "many"], r"holds numbers, but also 'many' \(row 10\): correct"),
+        (
+            [*(f"2024-01-0{i}" for i in range(1, 9)), "later"],
+            r"holds dates, but also 'later' \(row 9\)",
+        ),
         ([1.0, 2.0, np.inf], r"infinite value \(row 3\)"),
         ([1.0, 2.0, 1e200], r"too large a number \(row 3\)"),
         (["5 %", "6", "7 %"], r"different units \(%, no unit\)"),
@@ -325,7 +328,7 @@ def test_columns_can_be_declared() -> None:
 @pytest.mark.parametrize(
     ("kinds", "match"),
     [
-        ({"x": "number"}, r"declared as a number, but 'a' \(row 1\) and 19 other cells"),
+        ({"x": "number"}, r"declared as a number, but has 'a' \(row 1 and 19 more\)"),
         ({"x": "date"}, "declared as a date"),
         ({"x": "yes_no"}, "declared as yes or no"),
         ({"x": "ordered"}, "say the order"),
@@ -352,7 +355,7 @@ def test_declarations_that_cells_do_not_bear_out(kinds: dict[str, Any], match: s
     ],
 )
 def test_parameters_that_make_no_sense(parameters: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"kinds|no column|drop|log|min_frequency"):
+    with pytest.raises(ValueError, match=r"kinds|no column is|drop|log|min_frequency"):
         column_of(["a", "b"], **parameters)
 
 

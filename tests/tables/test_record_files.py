@@ -138,11 +138,11 @@ def test_colored_cells_far_away_do_not_count(tmp_path: Path) -> None:
     [
         (
             '[{"a{}": "x"}, {"a{}": "y\\ud800"}]',
-            r"column 'a\{\}', row 2: 'y\\ud800' has an unpaired surrogate",
+            r"column 'a\{\}', row 2: 'y\\ud800' is not UTF-8",
         ),
         (
             '[{"a": 1, "b\\udfff": "x"}]',
-            r"the name of column 2: 'b\\udfff' has an unpaired surrogate",
+            r"the name of column 2: 'b\\udfff' is not UTF-8",
         ),
     ],
 )

@@ -444,8 +444,8 @@ def test_columns_in_the_order_asked_for(tmp_path: Path) -> None:
     assert values_of(tmp_path, content, id_column="b", label_column="a") == [[3.0, 4.0]]
     assert values_of(tmp_path, "a,b\n1,x\n", columns=["a"]) == [[1.0]]
     reader = open_table(write_text(tmp_path, content))
-    assert reader.choose_features([], None, None, drop=["a", "d"]) == ["b", "c"]
-    assert reader.choose_features([], "b", None, drop=["b"]) == ["a", "c", "d"]
+    assert reader.choose_features([], ["a", "d"]) == ["b", "c"]
+    assert reader.choose_features([], ["b"]) == ["a", "c", "d"]
 
 
 def test_names_without_their_endings() -> None:

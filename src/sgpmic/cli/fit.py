@@ -34,8 +34,8 @@ def fit(
     out: opt.OutFolder = Path("run"),
     columns: opt.Columns = None,
     drop: opt.Drop = None,
-    id_column: opt.IdColumns = None,
-    label_column: opt.LabelColumn = None,
+    ids: opt.IdColumns = None,
+    label: opt.LabelColumn = None,
     number: opt.Number = None,
     category: opt.Category = None,
     ordered: opt.Ordered = None,
@@ -72,15 +72,13 @@ def fit(
     from sgpmic.tables.dataset import ColumnOptions
 
     if batch is not None:
-        console.print(
-            "--batch no longer has any effect and will be removed: every iteration uses all rows."
-        )
+        console.print("--batch no longer has any effect and will be removed: all rows are used.")
     if rounds is not None:
         console.print("--rounds is now --max-iter; the old name will be removed.")
         max_iter = rounds if max_iter is None else max_iter
     parameters = {
-        "n_clusters": opt.clusters(clusters),
-        "n_components": opt.dimensions(dims),
+        "n_clusters": opt.number_or_word(clusters),
+        "n_components": opt.number_or_word(dims),
         "kernel": kernel,
         "latent": latent,
         "n_inducing": inducing,
@@ -90,9 +88,7 @@ def fit(
         **({} if scale is None else {"scale": scale}),
         **({} if committee else {"committee": None}),
     }
-    asked = ColumnOptions(
-        columns, drop, id_column, label_column, number, category, ordered, date, log
-    )
+    asked = ColumnOptions(columns, drop, ids, label, number, category, ordered, date, log)
     # Validate everything before changing anything: a typo must not destroy the results of an
     # earlier run.
     began, folder = time.perf_counter(), RunFolder(out)
@@ -137,9 +133,7 @@ def _read(
         # Ids that are row numbers stay those of the file.
         data = replace(data, ids=rows.names(~empty), notes=(*data.notes, rows.note(n_empty)))
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
-        console.print(
-            "No header was found: the first line is a row; columns are named feature_1, …"
-        )
+        console.print("No header was found: the first line is a row, and columns are feature_1, …")
     return data, rows
 
 
@@ -171,9 +165,7 @@ def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[s
                 f"not {value}); name another folder with --out, or start again with --force."
             )
     if record["data"]["fingerprint"] != options["fingerprint"]:
-        raise RunFolderError(
-            f"{folder.path} holds a finished run on other data; name another folder with --out."
-        )
+        raise RunFolderError(f"{folder.path} holds a run on other data; name another with --out.")
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 
@@ -201,9 +193,7 @@ def _learn_and_write(this: Fit, parameters: dict[str, Any], *, force: bool, resu
         except KeyboardInterrupt:
             if not folder.has_checkpoint:
                 raise fail("Stopped before the first checkpoint; nothing was saved.", 130) from None
-            raise fail(
-                "Stopped. The checkpoint is kept; resume with the same command and --resume.", 130
-            ) from None
+            raise fail("Stopped; resume with the same command and --resume.", 130) from None
         else:
             job.do(lambda: results.show_summary(this))
         finally:
@@ -246,35 +236,19 @@ def demo(
         raise fail(f"{out} is a file; name a folder with --out.")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise fail(f"{out} is not empty; name another folder with --out, or add --force.")
-    table = out / "iris.csv"
-    with one_sentence(f"The folder {out}", "created"):
-        out.mkdir(parents=True, exist_ok=True)
-        _write_iris(table)
-    console.print(
-        f"$ sgpmic fit {escape(str(table))} -k 3 --id flower --label "
-        f"species --out {escape(str(out / 'run'))}"
-    )
-    fit(
-        table,
-        clusters="3",
-        out=out / "run",
-        id_column=["flower"],
-        label_column="species",
-        seed=seed,
-        force=True,
-    )
-    console.print(
-        f"Now open {escape(str(out / 'run' / 'report.html'))} in a browser, or try:\n"
-        f"$ sgpmic predict {escape(str(out / 'run'))} {escape(str(table))}"
-    )
-
-
-def _write_iris(path: Path) -> None:
     from sklearn.datasets import load_iris
 
-    iris = load_iris()
+    table, iris = out / "iris.csv", load_iris()
     columns = {"flower": [f"flower {number + 1}" for number in range(len(iris.data))]}
     for name, cells in zip(iris.feature_names, iris.data.T, strict=True):
         columns[name.removesuffix(" (cm)")] = cells.tolist()
     columns["species"] = iris.target_names[iris.target].tolist()
-    write_bytes(path, table_bytes(columns))
+    with one_sentence(f"The folder {out}", "created"):
+        out.mkdir(parents=True, exist_ok=True)
+        write_bytes(table, table_bytes(columns))
+    run = out / "run"
+    said = escape(f"sgpmic fit {table} -k 3 --id flower --label species --out {run}")
+    console.print(f"$ {said}")
+    fit(table, clusters="3", out=run, ids=["flower"], label="species", seed=seed, force=True)
+    said = escape(f"{run / 'report.html'} in a browser, or try:\n$ sgpmic predict {run} {table}")
+    console.print(f"Now open {said}")

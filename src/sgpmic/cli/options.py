@@ -103,7 +103,8 @@ class Screen:
         return getattr(self._stream, name)
 
 
-_number = partial(Option, metavar="NUMBER", min=1)
+_count = partial(Option, metavar="NUMBER")
+_number = partial(_count, min=1)
 _word = partial(Option, metavar="WORD")
 OutFolder = Annotated[Path, Option(metavar="FOLDER", help="Folder for the results.")]
 Seed = Annotated[int, _number(min=0, help="Random seed.")]
@@ -122,18 +123,9 @@ TablePath = Annotated[
         help="CSV, TSV (also .gz), Parquet, Feather/Arrow, NPY, NPZ, JSON records or XLSX.",
     ),
 ]
-Clusters = Annotated[
-    str, Option("-k", "--clusters", metavar="NUMBER", help="Number of clusters, or auto.")
-]
-Dimensions = Annotated[
-    str,
-    Option(
-        "-d",
-        "--dimensions",
-        metavar="NUMBER",
-        help="Number of latent dimensions; a share of variance (0.95); or auto.",
-    ),
-]
+Clusters = Annotated[str, _count("-k", "--clusters", help="Number of clusters, or auto.")]
+_dimensions = "Number of latent dimensions; a share of variance (0.95); or auto."
+Dimensions = Annotated[str, _count("-d", "--dimensions", help=_dimensions)]
 Columns = Annotated[_Names, _columns(help="Features to use, separated by commas; all by default.")]
 Drop = Annotated[_Names, _columns(help="Columns to leave out.")]
 IdColumns = Annotated[
@@ -143,12 +135,8 @@ LabelColumn = Annotated[
     str | None, _column("--label", help="Known groups to compare the clusters with; not a feature.")
 ]
 Number = Annotated[_Names, _columns(help="Columns to use as numbers, unchanged.")]
-Category = Annotated[
-    _Names, _columns(help="Columns that are categories, even if they hold numbers.")
-]
-Ordered = Annotated[
-    _Names, _columns(help="Columns with ordered levels: size, or 'size=small<large'.")
-]
+Category = Annotated[_Names, _columns(help="Columns that are categories, even if of numbers.")]
+Ordered = Annotated[_Names, _columns(help="Columns with an order: size, or 'size=small<large'.")]
 Date = Annotated[_Names, _columns(help="Columns that are dates or times.")]
 Log = Annotated[_Names, _columns(help="Columns to take the logarithm of.")]
 Scale = Annotated[
@@ -221,25 +209,12 @@ def in_options(said: Exception | Warning | str) -> str:
     return f"{message.sentence} ({', '.join(options)})." if options else f"{message.sentence}."
 
 
-def clusters(words: str) -> int | str:
-    """Parse ``-k``: an integer, or auto."""
-    if words != "auto" and (not words.isdecimal() or int(words) < 1):
-        raise fail(f"-k {words}: give a whole number of clusters (3), or auto.")
-    return words if words == "auto" else int(words)
-
-
-def dimensions(words: str) -> int | float | str:
-    """Parse ``-d``: an integer, a share of variance, or auto."""
-    if words == "auto":
-        return words
-    if words.lstrip("-").isdecimal():
-        return int(words)
-    with suppress(ValueError):
-        if 0.0 < float(words) < 1.0:
-            return float(words)
-    raise fail(
-        f"-d {words}: give a whole number of dimensions (2), a share of variance (0.95), or auto."
-    )
+def number_or_word(words: str) -> int | float | str:
+    """Parse ``-k`` and ``-d``; the estimator says what they may be."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(words)
+    return words
 
 
 def name_device(name: str) -> None:
@@ -251,10 +226,7 @@ def name_device(name: str) -> None:
 
 
 def check_device(name: str) -> None:
-    """Exit with an error if a GPU is requested and there is none.
-
-    This initializes JAX, which a process must not do before it has joined its job.
-    """
+    """Exit if a GPU is asked for and there is none; it starts JAX: join a job before."""
     if name == "gpu":
         import jax
 

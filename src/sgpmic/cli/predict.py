@@ -48,6 +48,7 @@ def predict(
     """
     opt.name_device(device)
     opt.check_device(device)
+    from sgpmic.tables.dataset import stored_encoder
     from sgpmic.tables.reader import open_table, without_ending
 
     target = out if out is not None else Path(f"{without_ending(table)}-labels.csv")
@@ -56,10 +57,20 @@ def predict(
         with terminated_as_interrupted(), one_sentence(target):
             record = folder.read_record()
             reader = open_table(table)
-            _say_absent(reader, record["data"]["features"])
-            _check_target(target, table, folder, force)
-            _say_extra(reader, record, id_column)
-            model, encoder = _load(folder)
+            is_table = target.exists() and table.exists() and target.samefile(table)
+            if is_table or folder.would_overwrite(target):
+                raise RunFolderError(f"{target} is an input file; name another file with --out.")
+            if target.exists() and not force:
+                raise RunFolderError(f"{target} exists; name another with --out, or add --force.")
+            _say_unmatched(reader, record, id_column)
+            from sgpmic.storage.models import load_model  # slow; not before errors are reported
+
+            path = folder.results.model
+            with one_sentence(path, "read"):
+                # No estimator: importing scikit-learn takes longer than all the rest.
+                model = load_model(path)
+                encoder = stored_encoder(path, model.header)
+            check_match(folder, model.header["feature_names"] or (), encoder)
             if id_column is not None:
                 reader.require([id_column])
             elif record["data"]["id"] in reader.names:
@@ -72,8 +83,7 @@ def predict(
     for sentence in sorted(notes):
         note(sentence)
     if n_empty:
-        have = "row has" if n_empty == 1 else "rows have"
-        note(f"{n_empty} {have} no value in any column of the model, and so no cluster.")
+        note(f"{plural(n_empty, 'row')} without a value in any column of the model: no cluster.")
     console.print(f"{plural(total, 'row')} written to {escape(str(target))}.")
     if flagged:
         verb, whose = ("is", "its cluster") if flagged == 1 else ("are", "their clusters")
@@ -83,19 +93,9 @@ def predict(
         )
 
 
-def _check_target(target: Path, table: Path, folder: RunFolder, force: bool) -> None:
-    """Raise if writing to the target would overwrite another file."""
-    is_same = target.exists() and table.exists() and target.samefile(table)
-    if is_same or folder.would_overwrite(target):
-        raise RunFolderError(
-            f"{target} is an input file and would be overwritten; name another file with --out."
-        )
-    if target.exists() and not force:
-        raise RunFolderError(f"{target} exists; name another file with --out, or add --force.")
-
-
-def _say_absent(reader: TableReader, features: list[str]) -> None:
-    """Print a note about absent features; raise if all are absent."""
+def _say_unmatched(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
+    """Print which features are absent, and which columns ignored; raise if no feature is there."""
+    features = record["data"]["features"]
     absent = [name for name in features if name not in reader.names]
     if len(absent) == len(features):
         reader.require(features)
@@ -104,31 +104,11 @@ def _say_absent(reader: TableReader, features: list[str]) -> None:
             f"{reader.path} has no column {list_names(absent)}: taken as missing in all rows. Its "
             f"columns are {list_names(reader.names)}."
         )
-
-
-def _say_extra(reader: TableReader, record: dict[str, Any], id_column: str | None) -> None:
-    """Print the columns that are ignored because the run's record does not list them."""
     known = {column["name"] for column in record["columns"]} | {id_column}
     extra = [name for name in reader.names if name not in known]
     if extra:
         shown = ", ".join(extra[:5]) + (" …" if len(extra) > 5 else "")
         console.print(f"Columns unknown to the model are ignored: {escape(shown)}")
-
-
-def _load(folder: RunFolder) -> tuple[StoredModel, TableEncoder | None]:
-    """Load the model of a run, and its table encoder unless the features are plain numbers.
-
-    Not as an estimator: importing scikit-learn takes longer than everything else in a prediction.
-    """
-    from sgpmic.storage.models import load_model
-    from sgpmic.tables.dataset import stored_encoder
-
-    path = folder.results.model
-    with one_sentence(path, "read"):
-        model = load_model(path)
-        encoder = stored_encoder(path, model.header)
-    check_match(folder, model.header["feature_names"] or (), encoder)
-    return model, encoder
 
 
 def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder | None) -> None:
@@ -137,10 +117,7 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
 
     found = [*map(str, names)] if encoder is None else used_names(encoder.columns_)
     if found != folder.read_record()["data"]["features"]:
-        raise fail(
-            f"{folder.results.model} and {folder.results.record} are from different runs; run "
-            "sgpmic fit again."
-        )
+        raise fail(f"{folder.path} holds files of different runs; run sgpmic fit again.")
 
 
 class _TimeLeft(progress.TimeRemainingColumn):

@@ -54,10 +54,7 @@ class CommandJob:
         self.is_alone, self.is_first = self.n_processes == 1, self.process == 0
 
     def do(self, step: Callable[[], _T]) -> _T:
-        """Run a step that can fail in any process; all processes exit if one fails.
-
-        ``step`` raises ValueError, TypeError or OSError with a message for the user.
-        """
+        """Run a step; if it raises a ValueError, TypeError or OSError in any process, all exit."""
         with together(self.n_processes):
             result: Any = None
             sentence = ""

@@ -51,22 +51,17 @@ def _draw(folder: RunFolder, table: Path | None) -> None:
     from sgpmic.process_group import ProcessGroup
     from sgpmic.report import content_from_model
     from sgpmic.storage.checkpoints import data_fingerprint
-    from sgpmic.tables.dataset import read_again
+    from sgpmic.tables.dataset import reread
 
     record, model = folder.read_record(), load_model(folder.results.model)
     check_match(folder, getattr(model, "feature_names_in_", ()), model.encoder_)
     place = table if table is not None else Path(record["table"])
     if not place.exists():
-        raise RunFolderError(
-            f"The table {place} is no longer there; give its new path with --table."
-        )
+        raise RunFolderError(f"There is no table {place}; give its new path with --table.")
     known = record["data"]
-    data, empty = read_again(place, known["features"], known["id"], known["label"], model.encoder_)
+    data, empty = reread(place, known, model.encoder_)
     if data_fingerprint(data.values, ProcessGroup(len(data.values))) != known["fingerprint"]:
-        raise RunFolderError(
-            f"{place} has changed since it was fitted; give the original table with --table, "
-            "or run sgpmic fit again."
-        )
+        raise RunFolderError(f"{place} has changed since the fit; give the original with --table.")
     with console.status("Drawing"):
         content = content_from_model(model, data.values)
         write_report(folder.results.report, content, data, record, empty, table=place)

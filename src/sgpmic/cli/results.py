@@ -23,7 +23,7 @@ from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic._words import duration, percent
+from sgpmic._words import duration, percent, plural
 from sgpmic.cli.options import console, note
 from sgpmic.cli.processes import CommandJob
 from sgpmic.storage.model_file import replacing, write_bytes
@@ -58,11 +58,8 @@ class Rows(NamedTuple):
         """Return the note about empty rows; other processes may have more of them."""
         names = self.names(self.empty)
         listed = f" ({list_names(names)})" if len(names) == n_empty else ""
-        subject, verbs = ("row", "has") if n_empty == 1 else ("rows", "have")
-        return (
-            f"{n_empty} {subject}{listed} {verbs} no value in any column that is used: excluded, "
-            "without a cluster."
-        )
+        rows = plural(n_empty, "row")
+        return f"{rows}{listed} without a value in any column that is used: no cluster."
 
     def columns(self, answers: dict[str, Any]) -> dict[str, Any]:
         """Return the columns to write; ``answers`` are for all rows or for the non-empty ones."""
@@ -127,11 +124,18 @@ def write_results(fit: Fit) -> None:
         fit.explanations = explain(content)
     names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
     answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)
-    _write_labels(fit, answers)
+    target = folder.new.labels
+    parts = [target.with_name(f".labels-{number:06d}.part") for number in range(job.n_processes)]
+    write_bytes(parts[job.process], table_bytes(fit.rows.columns(answers), header=job.is_first))
+    job.group.wait("labels are written")
     if len(data.values) < n_rows:
         fit.notes.append(f"The report shows {len(data.values)} of the {n_rows} rows.")
     if not job.is_first:
         return
+    with replacing(target) as whole:
+        for part in parts:
+            whole.write(part.read_bytes())
+            part.unlink()
     unusual_below = model.unusual_below_
     fit.seconds["describing clusters, computing densities"] = time.perf_counter() - began
     fit.comparison = _compare(model.labels_, model.n_clusters_, data)
@@ -141,18 +145,6 @@ def write_results(fit: Fit) -> None:
         folder.new.report, content, data, record, fit.rows.empty, explanations=fit.explanations
     )
     folder.finish(record)
-
-
-def _write_labels(fit: Fit, answers: dict[str, Any]) -> None:
-    job, target = fit.job, fit.folder.new.labels
-    parts = [target.with_name(f".labels-{number:06d}.part") for number in range(job.n_processes)]
-    write_bytes(parts[job.process], table_bytes(fit.rows.columns(answers), header=job.is_first))
-    job.group.wait("labels are written")
-    if job.is_first:
-        with replacing(target) as whole:
-            for part in parts:
-                whole.write(part.read_bytes())
-                part.unlink()
 
 
 def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
@@ -262,8 +254,7 @@ def write_report(
 ) -> None:
     """Write the report to ``path``; ``content`` is the model's part of it.
 
-    ``empty`` is the mask of rows of the file that are not in the data, ``table`` the current path
-    of the file, and ``explanations`` are those of the clusters, if already computed.
+    ``empty`` is the mask of the file's rows that are not in the data, ``table`` its current path.
     """
     from sgpmic.report import render_report
     from sgpmic.tables.dataset import read_texts
@@ -446,9 +437,7 @@ _PART = 65_536
 _FEW = 10_000
 
 
-def table_bytes(
-    columns: Mapping[str, Sequence[Any] | NDArray[Any]], *, header: bool = True
-) -> bytes:
+def table_bytes(columns: Mapping[str, Any], *, header: bool = True) -> bytes:
     """Format columns of equal length as CSV, with numbers as in Python's ``repr``."""
     arrays = [np.asarray(values) for values in columns.values()]
     text = io.StringIO()

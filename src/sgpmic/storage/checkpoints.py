@@ -15,11 +15,12 @@ so any number of processes can resume.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,11 @@ import jax
 import numpy as np
 
 import sgpmic
-from sgpmic.kernels import Kernel
 from sgpmic.learning.em import IterationInfo, StartFit, State, by_row, with_rows
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.process_group import ProcessGroup
 from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
-from sgpmic.storage.models import NOT_STORED
+from sgpmic.storage.models import NOT_STORED, encode_parameters
 
 _Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and fits of those begun
 _KIND = "shared checkpoint"
@@ -74,10 +74,6 @@ class Checkpoint:
             "settings": _settings_fingerprint(parameters),
             "versions": f"sgpmic {sgpmic.__version__}, jax {jax.__version__}",
         }
-        if self.path.is_file():
-            raise ModelFileError(
-                f"{self.path} is a file; a checkpoint is a folder: delete it or name another place."
-            )
         # The folder is created after the first iteration, which would be late for an error.
         there = next(p for p in (self.path, *self.path.absolute().parents) if p.exists())
         if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
@@ -139,10 +135,7 @@ class Checkpoint:
         return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 
     def load(self, template: State, n_starts: int) -> _Snapshot | None:
-        """Return the newest snapshot, with X and S of this process's rows, or None.
-
-        Raises a `ModelFileError` if it is damaged or belongs to another fit.
-        """
+        """Return the newest snapshot, with X and S of this process's rows, or None."""
         # Process 0 decides: a slower process could see a folder that is being removed.
         found = self._iterations()
         newest = int(found[-1].name.split("-")[1]) if found else -1
@@ -155,15 +148,13 @@ class Checkpoint:
         except ModelFileError:
             raise
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ModelFileError(
-                f"{folder} is not a checkpoint that can be resumed ({error}); delete it to start "
-                "over."
-            ) from error
+            why = f"{folder} cannot be resumed ({error}); delete it to start over."
+            raise ModelFileError(why) from error
 
     def _read(self, folder: Path, template: State, n_starts: int) -> _Snapshot:
         header, arrays = read_model(folder / _REST)
         if header.get("kind") != _KIND:
-            raise ModelFileError(f"{folder / _REST} is not a checkpoint; name another folder.")
+            raise ValueError("it is another kind of file")
         check_kinds(header, _HEADER)
         found = header["belongs_to"]
         others = [what for what, known in self._belongs_to.items() if found.get(what) != known]
@@ -221,23 +212,17 @@ _WITHOUT_EFFECT = (*NOT_STORED, "checkpoint_every", "verbose", "warm_start")
 
 
 def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:
-    """Return a fingerprint of the parameters, including those in settings objects.
-
-    A random_state that is not an integer is skipped: the checkpoint holds the seeds drawn from it.
-    """
-    digest = hashlib.sha256()
+    """Return a fingerprint of the parameters, including those in settings objects."""
     flat: dict[str, Any] = {}
     for name, value in parameters.items():
         flat |= value.get_params() if isinstance(value, Settings) else {name: value}
-    for name, value in sorted(flat.items()):
-        if name in _WITHOUT_EFFECT or (name == "random_state" and not isinstance(value, Integral)):
-            continue
-        if value is None or isinstance(value, (str, bool, Real, Kernel)):
-            content = repr(value).encode()
-        else:  # an array's repr would be abbreviated
-            array = np.asarray(value, dtype=np.float64)
-            content = f"{array.shape}".encode() + array.tobytes()
-        digest.update(f"{name}=".encode() + content + b";")
+    if not isinstance(flat.get("random_state"), Integral):
+        flat.pop("random_state", None)  # the checkpoint holds the seeds drawn from it
+    kept = {name: flat[name] for name in sorted(flat) if name not in _WITHOUT_EFFECT}
+    encoded, arrays = encode_parameters(kept)
+    digest = hashlib.sha256(json.dumps(encoded).encode())
+    for array in arrays.values():
+        digest.update(f"{array.shape}".encode() + array.astype(np.float64).tobytes())
     return digest.hexdigest()
 
 

@@ -213,10 +213,7 @@ NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
 def encode_parameters(
     parameters: Mapping[str, Any], place: str = "parameter"
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return parameters as JSON-serializable values, and separately those that are arrays.
-
-    A RandomState is omitted: it has no seed that could be stored.
-    """
+    """Return parameters as JSON values, and the arrays; a RandomState has no seed to store."""
     encoded: dict[str, Any] = {}
     arrays: dict[str, np.ndarray] = {}
     for name, value in parameters.items():

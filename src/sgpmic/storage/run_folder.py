@@ -149,11 +149,9 @@ class RunFolder:
         """
         if self.path.exists() and not self.path.is_dir():
             raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
-        doing = "created"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
-            doing = "written to"
             self._settle()
             self._check(force=force, resume=resume)
             if not resume and self.checkpoint.exists():
@@ -163,7 +161,7 @@ class RunFolder:
             self._lock.release()
             if not isinstance(error, OSError):
                 raise
-            why = f"The folder {self.path} cannot be {doing}: {error.strerror}."
+            why = f"The folder {self.path} cannot be written to: {error.strerror}."
             raise RunFolderError(why) from None
 
     def leave(self) -> None:
@@ -275,7 +273,7 @@ class RunFolder:
             raise RunFolderError(f"{file} is damaged; run sgpmic fit again.") from None
         if version != FORMAT:
             raise RunFolderError(
-                f"{file} was written by another version of sgpmic (format {str(version)[:20]}); "
+                f"{file} was written by another version of sgpmic (format {version!s:.20}); "
                 "update sgpmic, or run sgpmic fit again."
             )
         return record

@@ -165,14 +165,14 @@ def parse_time(text: str) -> float | None:
     return None if found is None else _day_fraction(found.groupdict(default=""))
 
 
-def clock_as_fraction(value: float) -> float | None:
+def numeric_time(value: float) -> float | None:
     """Convert an HHMM time of day to a fraction of a day; None if it is not one."""
     if not 0 <= value <= 2400 or value % 100 >= 60 or not value.is_integer():
         return None
     return (value // 100 * 60 + value % 100) / 1440 % 1.0
 
 
-def number_as_date(value: float) -> float | None:
+def numeric_date(value: float) -> float | None:
     """Convert a year, YYYYMMDD, or Unix time in s or ms to days since 1970; None otherwise."""
     if value != value or abs(value) > 1e14:
         return None

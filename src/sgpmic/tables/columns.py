@@ -22,14 +22,7 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
 from sgpmic.storage.model_file import check_kinds
-from sgpmic.tables.cell_text import (
-    TRUTH,
-    clock_as_fraction,
-    key,
-    number_as_date,
-    parse_date,
-    parse_time,
-)
+from sgpmic.tables.cell_text import TRUTH, key, numeric_date, numeric_time, parse_date, parse_time
 from sgpmic.tables.conversions import Cells, number_of
 from sgpmic.tables.errors import BadCells
 
@@ -37,7 +30,6 @@ from sgpmic.tables.errors import BadCells
 KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "text", "id")
 #: ... and all kinds, including those that are only inferred.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
-#: Mean number of days in a year.
 YEAR = 365.2425
 #: Name of the level that rare levels are merged into.
 OTHER = "other"
@@ -233,7 +225,7 @@ class DateEncoding(Encoding):
     def _date_of(self, cell: str | float) -> float | None:
         days = parse_date(cell, self.day_first) if isinstance(cell, str) else None
         if days is None and (number := number_of(cell)) is not None:
-            days = number_as_date(number)
+            days = numeric_date(number)
         return days
 
     @staticmethod
@@ -241,7 +233,7 @@ class DateEncoding(Encoding):
         number = number_of(cell)  # 1345 is 13:45
         if isinstance(cell, str) and (number is None or not number.is_integer()):
             return parse_time(cell)  # missing cells in the column turn 628 into 628.0
-        return None if number is None else clock_as_fraction(number)
+        return None if number is None else numeric_time(number)
 
     def encode(self, cells: Cells) -> Encoded:
         days = self.read(cells)

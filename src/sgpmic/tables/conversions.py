@@ -6,7 +6,6 @@ pandas and polars are not imported: their data frames are recognized by duck typ
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,7 +23,7 @@ from sgpmic.tables.cell_text import (
     parse_number,
     parse_plain_number,
 )
-from sgpmic.tables.errors import BadCells, TableError, list_names, quote
+from sgpmic.tables.errors import BadCells, TableError, check_names, quote
 
 # Digits with a redundant leading zero are a code: a zip code, phone number or article number.
 _CODE = r"^[+-]?0[0-9]+$"
@@ -75,23 +74,17 @@ def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, d
     """Return columns as a 2-D array, NaN where missing, and their first non-numeric cells."""
     columns = {name: plain(column) for name, column in columns.items()}
     texts = {name: column for name, column in columns.items() if _is_text(column.type)}
-    cast: dict[str, Floats] = {}
+    values = {name: _floats(column) for name, column in columns.items() if name not in texts}
     for names, _, numbers in _cast_together(texts, decimal):
-        cast |= zip(names, _floats(numbers).reshape(len(names), -1), strict=True)
-    found, bad = [], {}
-    for name, column in columns.items():
-        if name not in texts:
-            values = _floats(column)
-        elif name in cast:
-            values = cast[name]
-        else:
-            words = [text or "" for text in column.to_pylist()]
-            parsed = [parse_plain_number(word, decimal) for word in words]
-            if None in parsed:
-                bad[name] = BadCells(parsed.index(None), words[parsed.index(None)])
-            values = np.asarray(parsed, np.float64)
-        found.append(values)
-    return np.column_stack(found), bad
+        values |= zip(names, _floats(numbers).reshape(len(names), -1), strict=True)
+    bad = {}
+    for name in (name for name in texts if name not in values):
+        words = [text or "" for text in texts[name].to_pylist()]
+        parsed = [parse_plain_number(word, decimal) for word in words]
+        if None in parsed:
+            bad[name] = BadCells(parsed.index(None), words[parsed.index(None)])
+        values[name] = np.asarray(parsed, np.float64)
+    return np.column_stack([values[name] for name in columns]), bad
 
 
 def _floats(column: pa.Array) -> Floats:
@@ -187,9 +180,7 @@ def column_words(column: pa.Array | pa.ChunkedArray) -> list[str]:
 
 def text_of(value: float | None) -> str:
     """Format a number, whole ones without a decimal point: label 1.0 is label 1."""
-    if value is None or value != value:
-        return ""
-    return str(value).removesuffix(".0")
+    return "" if value is None or value != value else str(value).removesuffix(".0")
 
 
 def date_words(days: float) -> str:
@@ -335,10 +326,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
         lengths = {len(column) for column in columns}
         if len(lengths) > 1:
-            raise TableError(
-                f"the columns have from {min(lengths)} to {max(lengths)} cells; make them equally "
-                "long"
-            )
+            raise TableError(f"columns have {sorted(lengths)[:2]} cells; make them equally long")
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time, so that a column of mixed objects does not affect the others.
         names = list(X.columns)
@@ -354,9 +342,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
     else:
         values = np.asarray(X)
         if np.iscomplexobj(values):
-            raise ValueError(
-                "Complex data not supported: split it into two columns of real numbers."
-            )
+            raise ValueError("Complex data not supported: split it into two columns of numbers.")
         if values.ndim != 2:
             raise ValueError(
                 f"Expected a table of rows and columns, got {plural(values.ndim, 'dimension')}. "
@@ -366,10 +352,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         named, names = False, list(numbered_names(values.shape[1]))
         columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
     names = list(map(str, names))
-    if shared := [name for name, count in Counter(names).items() if count > 1]:
-        raise TableError(
-            f"several columns are named {list_names(shared)}; give every column its own name"
-        )
+    check_names("the table", names)
     _check_characters(names, "the name of column")
     return pa.table(columns, names=names), named
 
@@ -391,10 +374,8 @@ def _of_values(values: Any, name: Any) -> pa.Array:
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        missing = [
-            value is None or (isinstance(value, float) and value != value) for value in values
-        ]
-        texts = [None if gone else str(value) for value, gone in zip(values, missing, strict=True)]
+        gaps = [value is None or (isinstance(value, float) and value != value) for value in values]
+        texts = [None if gap else str(value) for value, gap in zip(values, gaps, strict=True)]
         _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row")
         return pa.array(texts, pa.string())
 
@@ -405,7 +386,4 @@ def _check_characters(texts: Sequence[str], place: str) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise TableError(
-                f"{place} {number}: {quote(text)} has an unpaired surrogate, which is not "
-                "valid UTF-8; correct it"
-            ) from None
+            raise TableError(f"{place} {number}: {quote(text)} is not UTF-8; correct it") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -88,21 +88,22 @@ class Dataset:
         self._options = options = ColumnOptions() if options is None else options
         self._reader = reader = open_table(path)
         self._ids, drop = _split(options.ids, reader), _split(options.drop, reader)
-        self._kinds = _declared_kinds(options, reader, unused={*drop, *self._ids, options.label})
-        id_column = self._ids[0] if self._ids else None
         columns = _split(options.columns, reader)
-        others = [*drop, *self._ids[1:]]
-        self._features = reader.choose_features(columns, id_column, options.label, others)
-        missing = [name for name in self._kinds if name not in self._features]
-        if missing:
-            raise TableError(
-                f"{reader.path}: --columns leaves out {list_names(missing)}, named by other "
-                "options; add what is missing"
-            )
         self._others = dict.fromkeys(drop, ("dropped", "dropped"))
         self._others |= dict.fromkeys(self._ids, ("id", "names the rows"))
         if options.label is not None:
             self._others[options.label] = ("label", "compared with the clusters")
+        self._kinds, clashes = _declared_kinds(options, reader, unused=self._others)
+        clashes += [name for name in columns if name in self._others]
+        clashes += set(self._ids[:1]) & {options.label}
+        reader.require([*self._kinds, *self._others])
+        if clashes:
+            listed = list_names(sorted(set(clashes)))
+            raise TableError(f"{reader.path}: conflicting options for {listed}; choose one")
+        self._features = reader.choose_features(columns, self._others)
+        missing = [name for name in self._kinds if name not in self._features]
+        if missing:
+            raise TableError(f"{reader.path}: --columns leaves out {list_names(missing)}; add them")
         # All rows, if they are few: unconverted, and with plain numbers converted.
         self._whole: tuple[pa.Table, pa.Table] | None = None
 
@@ -121,7 +122,6 @@ class Dataset:
         try:
             encoder.fit(typed)
         except ValueError as error:
-            # Suggest command-line options for the columns that failed.
             columns: Sequence[str] = getattr(error, "columns", ())
             listed, remedy = shlex.quote(",".join(columns)), ""
             if len(columns) == 1:
@@ -132,8 +132,7 @@ class Dataset:
                     remedy = f" (--category {listed})"
                 remedy += f", or leave it out (--drop {listed})"
             elif columns:
-                remedy = "; on the command line: --category, --number, …, or leave them out with "
-                remedy += f"--drop {listed}"
+                remedy = f" (--category, --number, …), or leave them out (--drop {listed})"
             raise TableError(f"{self._reader.path}: {error}{remedy}") from None
         if self._ids:
             id_column: str | None = self._ids[0]
@@ -148,7 +147,6 @@ class Dataset:
         label = self._options.label
         reader, used = self._reader.share(*share), used_names(encoder.columns_)
         texts = [name for name in (id_column, label) if name is not None]
-        # Whether the features are the numbers in the file.
         as_is = [None, YesNoEncoding(), NumberEncoding("."), NumberEncoding(",")]
         is_plain = all(one in as_is for one in encoder.encodings_)
         notes: list[str] = []
@@ -172,11 +170,8 @@ class Dataset:
         columns = encoder.columns_
         if judged_by is not None and share == (0, 1):
             columns = _measured(encoder, block.values)
-        return EncodedTable.of(
-            block,
-            used,
-            id_column,
-            label,
+        return EncodedTable(
+            **vars(Table.of(block, used, id_column, label)),
             columns=self._listing(columns, id_column),
             judged_by=judged_by,
             encoder=None if is_plain else encoder,
@@ -210,19 +205,13 @@ def without_empty_rows(table: _T) -> tuple[_T, Bools]:
     return replace(table, values=table.values[kept], ids=ids, labels=labels), empty
 
 
-def read_again(
-    path: Path,
-    features: Sequence[str],
-    id_column: str | None,
-    label_column: str | None,
-    encoder: TableEncoder | None,
-) -> tuple[Table, Bools]:
-    """Reread a fitted table without its empty rows; also return the mask of these rows."""
-    reader = open_table(path)
-    texts = [name for name in (id_column, label_column) if name is not None]
+def reread(path: Path, known: dict[str, Any], encoder: TableEncoder | None) -> tuple[Table, Bools]:
+    """Read the rows of a record's ``data`` without empty ones; also return the mask of these."""
+    reader, features, names = open_table(path), known["features"], (known["id"], known["label"])
+    texts = [name for name in names if name is not None]
     reader.require([*features, *texts])
     block = Block.join([*read_blocks(reader, encoder, features, texts, [], None)])
-    return without_empty_rows(Table.of(block, features, id_column, label_column))
+    return without_empty_rows(Table.of(block, features, *names))
 
 
 def stored_encoder(path: str | os.PathLike[str], header: Mapping[str, Any]) -> TableEncoder | None:
@@ -312,8 +301,9 @@ def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:
 
 
 def _declared_kinds(
-    options: ColumnOptions, reader: TableReader, unused: set[str | None]
-) -> dict[str, Any]:
+    options: ColumnOptions, reader: TableReader, unused: Collection[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the kinds of columns that options name, and the columns with conflicting options."""
     kinds: dict[str, Any] = {}
     clashes = []
     for kind in ("number", "category", "ordered", "date", "log"):
@@ -326,12 +316,7 @@ def _declared_kinds(
             if name in unused or (name in kinds and not is_logarithm):
                 clashes.append(name)
             kinds[name] = (kind, order) if order else kind
-    reader.require([*kinds, *_split(options.ids, reader)])
-    if clashes:
-        raise TableError(
-            f"{reader.path}: conflicting options for {list_names(sorted(set(clashes)))}; choose one"
-        )
-    return kinds
+    return kinds, clashes
 
 
 def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:

@@ -29,22 +29,9 @@ from sgpmic.tables.columns import (
     used_names,
 )
 from sgpmic.tables.conversions import Cells, as_table, cells_of
-from sgpmic.tables.errors import (
-    MOST_WRONG,
-    BadCells,
-    TableError,
-    list_names,
-    not_as_in_fit,
-    quote,
-    raise_wrong,
-)
+from sgpmic.tables.errors import MOST_WRONG, BadCells, TableError, list_names, quote, raise_wrong
 from sgpmic.tables.kinds import Plan, decide, declare
-from sgpmic.tables.plans import (
-    choose_encodings,
-    describe_columns,
-    leave_out_copies,
-    leave_out_no_measurements,
-)
+from sgpmic.tables.plans import choose_encodings, describe_columns, leave_out_columns
 
 _STATE_VERSION = 1
 
@@ -160,18 +147,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         columns = zip(names, table.columns, strict=True)
         plans = [self._plan(name, cells_of(column), kinds) for name, column in columns]
         raise_wrong([(plan.name, plan.wrong) for plan in plans if plan.wrong])
-        leave_out_no_measurements(plans)
-        leave_out_copies(plans)
+        leave_out_columns(plans)
         has_categories = choose_encodings(plans, self.log, float(self.min_frequency))
         encodings = [plan.encoding if plan.is_kept else None for plan in plans]
         if not any(encodings):
-            reasons = [f"{quote(plan.name)} ({plan.because})" for plan in plans]
-            varies = any(p.because != "constant" and p.kind != "empty" for p in plans)
-            remedy = "declare what they are, if their values differ"
-            raise TableError(
-                f"no column is left to learn from: {', '.join(reasons[:MOST_WRONG])}; "
-                f"{remedy if varies else 'add columns with more than one value'}"
-            )
+            reasons = ", ".join(f"{quote(p.name)} ({p.because})" for p in plans[:MOST_WRONG])
+            remedy = "add columns with more than one value"
+            if any(p.because != "constant" and p.kind != "empty" for p in plans):
+                remedy = "declare what they are, if their values differ"
+            raise TableError(f"no column is left to learn from: {reasons}; {remedy}")
         self.has_categories_ = has_categories
         return self._set_fitted(describe_columns(plans, encodings), encodings, named)
 
@@ -195,10 +179,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         present = set(names)
         unknown = [name for name in (*kinds, *logs, *self.drop) if name not in present]
         if unknown:
-            raise TableError(
-                f"the table has no column {list_names(list(dict.fromkeys(unknown)))}; its columns "
-                f"are {list_names(names)}"
-            )
+            raise TableError(f"no column is {list_names(unknown)}; they are {list_names(names)}")
         return kinds
 
     def _plan(self, name: str, cells: Cells, kinds: Mapping[str, tuple[str, Any]]) -> Plan:
@@ -258,7 +239,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             try:
                 result = encoding.encode(cells_of(column))
             except BadCells as bad:
-                wrong.append((name, not_as_in_fit(bad, encoding.kind)))
+                word = "yes or no" if encoding.kind == "yes_no" else f"a {encoding.kind}"
+                wrong.append((name, f"was {word} in fit, but now has {bad}"))
                 continue
             encoded[:, self._places[j]] = result.values
             if result.unseen:
@@ -284,10 +266,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         used = used_names(self.columns_)
         absent = [name for name in used if name not in by_name]
         if len(absent) == len(used):
-            raise TableError(
-                f"the table has none of the columns {list_names(used)}; its columns are "
-                f"{list_names(names)}"
-            )
+            raise TableError(f"the table has {list_names(names)}, but none of {list_names(used)}")
         if absent:
             said = f"The table has no column {list_names(absent)}: taken as missing in all rows."
             warn(said, SGPMICWarning)
@@ -312,13 +291,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         rows = np.asarray(X, dtype=np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.source_):
-            raise ValueError(
-                f"X has shape {rows.shape}, but the encoder makes {len(self.source_)} features."
-            )
-        return {
-            self.columns_[j].name: encoding.decode(own)
-            for j, encoding, own in self.features_by_column(rows)
-        }
+            raise ValueError(f"X has shape {rows.shape}, not {len(self.source_)} features.")
+        found = self.features_by_column(rows)
+        return {self.columns_[j].name: encoding.decode(own) for j, encoding, own in found}
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Return the feature names: the column's name, or ``column=level``.
@@ -330,17 +305,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         names = [column.name for column in self.columns_]
-        if input_features is not None:
-            given = list(map(str, input_features))
-            if hasattr(self, "feature_names_in_") and given != names:
-                raise ValueError("input_features is not equal to feature_names_in_")
-            if len(given) != len(names):
-                raise ValueError(
-                    f"input_features should have length equal to number of features ({len(names)}),"
-                    f" got {len(given)}"
-                )
-            names = given
-        return np.asarray(feature_names(names, self.encodings_), dtype=object)
+        given = names if input_features is None else list(map(str, input_features))
+        if hasattr(self, "feature_names_in_") and given != names:
+            raise ValueError("input_features is not equal to feature_names_in_")
+        if len(given) != len(names):
+            raise ValueError(
+                f"input_features should have length equal to number of features ({len(names)}),"
+                f" got {len(given)}"
+            )
+        return np.asarray(feature_names(given, self.encodings_), dtype=object)
 
     def features_by_column(self, rows: Floats) -> Iterator[tuple[int, Encoding, Floats]]:
         """Yield the index of every encoded column, its encoding, and its features in ``rows``."""
@@ -415,12 +388,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             encoder.has_categories_ = state["has_categories"]
             encoder._check_parameters(names)
             return encoder._set_fitted(columns, encodings, state["named"])
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ValueError(
-                f"The stored table encoder is damaged ({type(error).__name__}: {error})."
-            ) from error
-        except ValueError as error:
-            raise ValueError(f"The stored table encoder is damaged: {error}.") from error
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise ValueError(f"The stored table encoder is damaged: {error!r}.") from error
 
 
 def describe(encoder: TableEncoder, values: Floats) -> Description:

@@ -31,17 +31,14 @@ class TableError(ValueError):
 
 def unreadable(path: str, error: OSError) -> TableError:
     """Return the error for an OSError on reading a file."""
-    if isinstance(error, PermissionError):
-        return TableError(f"{path} cannot be read (permission denied); check its permissions")
-    return TableError(f"{path} cannot be read ({error.strerror or error}); check the disk")
+    why = error.strerror or error
+    return TableError(f"{path} cannot be read ({why}); check its permissions and the disk")
 
 
 def damaged(path: str, kind: str, reason: object) -> TableError:
     """Return the error for a file that does not match its apparent format."""
     line = shortened(" ".join(str(reason).split()) or type(reason).__name__, _LONGEST_REASON)
-    return TableError(
-        f"{path} is damaged or is not {kind} ({line}); copy it or export the table again"
-    )
+    return TableError(f"{path} is damaged or is not {kind} ({line}); copy or export it again")
 
 
 def shortened(text: str, longest: int) -> str:
@@ -122,28 +119,9 @@ class BadCells(Exception):
     text: str
     n_cells: int = 1
 
-
-def not_all(bad: BadCells, holds: str, word: str) -> str:
-    """Return the message about bad cells in a column that is mostly ``word``, e.g. "a number"."""
-    others = f" and {bad.n_cells - 1} other cells are" if bad.n_cells > 1 else " is"
-    others = " and another cell are" if bad.n_cells == 2 else others
-    plural = f"{word.removeprefix('a ')}s" if word.startswith("a ") else word
-    cells = "these cells" if bad.n_cells > 1 else "the cell"
-    return (
-        f"{holds}, but {quote(bad.text)} (row {bad.row + 1}){others} not "
-        f"{plural if bad.n_cells > 1 else word}: correct or empty {cells}, or declare the "
-        "column as another kind"
-    )
-
-
-def not_as_in_fit(bad: BadCells, kind: str) -> str:
-    """Return the message about bad cells in ``transform``."""
-    word = "yes or no" if kind == "yes_no" else f"a {kind}"
-    more = f" and {bad.n_cells - 1} more" if bad.n_cells > 1 else ""
-    return (
-        f"was {word} in fit, but now has {quote(bad.text)} (row {bad.row + 1}{more}): correct or "
-        "empty such cells"
-    )
+    def __str__(self) -> str:
+        more = f" and {self.n_cells - 1} more" if self.n_cells > 1 else ""
+        return f"{quote(self.text)} (row {self.row + 1}{more}): correct or empty such cells"
 
 
 def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:

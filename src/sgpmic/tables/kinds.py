@@ -37,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic._words import plural
 from sgpmic.tables.cell_text import (
     MISSING_IN_NUMBERS,
     TRUTH,
@@ -45,7 +46,7 @@ from sgpmic.tables.cell_text import (
     find_scale,
     is_yes_no,
     key,
-    number_as_date,
+    numeric_date,
     parse_date,
     parse_number,
     parse_time,
@@ -60,13 +61,14 @@ from sgpmic.tables.columns import (
     YesNoEncoding,
 )
 from sgpmic.tables.conversions import Cells, cells_of
-from sgpmic.tables.errors import BadCells, not_all, quote
+from sgpmic.tables.errors import BadCells, quote
 
 Readable = NumberEncoding | DateEncoding | YesNoEncoding
 
 _TIMES = DateEncoding(time_only=True, day=1.0)
 _NO_VALUE = "no cell has a value"
 _NESTED = "split it into separate columns"
+_ANOTHER_KIND = "or declare the column as another kind"
 
 # Below the first, uniqueness says nothing; from the second on, rows may be a sample of a table.
 _FEWEST_FOR_ID, _MANY = 10, 1000
@@ -95,7 +97,6 @@ _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 _DATE_WORDS = frozenset(("date", "datum", "day"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
-# A redundant leading zero.
 _LEADING_ZERO = re.compile(r"0[0-9]+")
 # What is no id: 134/64, 33:00, 1.5k; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
 _PARTS = re.compile(r".*[0-9][/:.][0-9]")
@@ -284,9 +285,9 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
             if plan.log and not plan.wrong:
                 _look_for_sentinel(plan, np.unique(plan.present))
         except BadCells as bad:
-            word = {"date": "a date", "yes_no": "yes or no"}.get(kind, "a number")
-            named = "whole numbers" if kind == "whole" else word
-            plan.wrong = not_all(bad, f"is declared as {named}", word)
+            words = {"date": "a date", "yes_no": "yes or no", "whole": "whole numbers"}
+            named = words.get(kind, "a number")
+            plan.wrong = f"is declared as {named}, but has {bad}, {_ANOTHER_KIND}"
     plan.read_levels()
     return plan
 
@@ -303,10 +304,7 @@ def _declare_order(plan: Plan, order: tuple[str, ...]) -> None:
     strange = [level for level in used if key(level) not in known]
     plan.order = order
     if order and strange:
-        plan.wrong = (
-            f"is declared as ordered, and the order has no {quote(strange[0])}: name all levels, "
-            "from low to high"
-        )
+        plan.wrong = f"is ordered, and the order has no {quote(strange[0])}: name all levels"
     elif strange:
         plan.wrong = "is declared as ordered: say the order of its levels, from low to high"
 
@@ -336,11 +334,11 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
         plan.leave_out("empty", _NO_VALUE)
     elif len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
         plan.read_as("yes_no", YesNoEncoding())
-    elif not (_as_number(plan, codes) or _as_date(plan, codes)):
+    elif not (_as_number(plan) or _as_date(plan)):
         _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)
 
 
-def _as_number(plan: Plan, codes: Ints) -> bool:
+def _as_number(plan: Plan) -> bool:
     """Parse a text column as numbers, if most cells are; return whether they are."""
     texts = _texts(plan.cells)
     if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
@@ -352,7 +350,7 @@ def _as_number(plan: Plan, codes: Ints) -> bool:
         _decide_number(plan, decimal)
     except BadCells as bad:
         parsed = (parse_number(text, decimal) for text in texts)
-        return _is_mostly(plan, bad, codes, parsed, "number")
+        return _is_mostly(plan, bad, parsed, "number")
     units = sorted({unit_of(text) or "no unit" for text in texts})
     if len(units) > 1:
         plan.wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
@@ -362,7 +360,7 @@ def _as_number(plan: Plan, codes: Ints) -> bool:
     return True
 
 
-def _as_date(plan: Plan, codes: Ints) -> bool:
+def _as_date(plan: Plan) -> bool:
     """Parse a text column as dates, if most cells are; return whether they are."""
     texts = _texts(plan.cells)
     if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
@@ -376,12 +374,9 @@ def _as_date(plan: Plan, codes: Ints) -> bool:
     except BadCells as bad:
         if not all(map(_is_any_date, texts)):
             parsed = (parse_date(text, day_first) for text in texts)
-            return _is_mostly(plan, bad, codes, parsed, "date")
+            return _is_mostly(plan, bad, parsed, "date")
         plan.kind = "date"
-        plan.wrong = (
-            "has some dates with the day before the month and some with the month before the day: "
-            "write all in one order"
-        )
+        plan.wrong = "has dates in different orders of day and month: write all in one order"
         return True
     if any(parse_number(text) is not None for text in texts):
         return False  # bare numbers are dates only if declared as such
@@ -400,14 +395,13 @@ def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
     return 2 * sum(map(matches, some)) >= len(some)
 
 
-def _is_mostly(
-    plan: Plan, bad: BadCells, codes: Ints, parsed: Iterable[float | None], kind: str
-) -> bool:
+def _is_mostly(plan: Plan, bad: BadCells, parsed: Iterable[float | None], kind: str) -> bool:
     """Return whether most cells are of a kind; if so, record an error about the others."""
-    n, n_different = int((codes >= 0).sum()), sum(value is not None for value in parsed)
+    n = int((plan.cells.read_levels()[1] >= 0).sum())
+    n_different = sum(value is not None for value in parsed)
     if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
         return False
-    plan.kind, plan.wrong = kind, not_all(bad, f"holds {kind}s", f"a {kind}")
+    plan.kind, plan.wrong = kind, f"holds {kind}s, but also {bad}, {_ANOTHER_KIND}"
     return True
 
 
@@ -487,7 +481,7 @@ def _is_calendar(different: Floats) -> bool:
     """Return whether sorted distinct integers are dates from 1800 to 2200 as YYYYMMDD."""
     if not len(different) or different[0] < 18000101 or different[-1] > 22001231:
         return False
-    return None not in map(number_as_date, different.tolist())
+    return None not in map(numeric_date, different.tolist())
 
 
 def _is_clock(different: Floats, words: set[str]) -> bool:
@@ -537,10 +531,8 @@ def _look_for_sentinel(plan: Plan, different: Floats) -> None:
                 "number to keep them"
             )
         elif distance > 3 * np.diff(others).max() or (end < 0 <= others[0] and n_cells > 1):
-            plan.warn(
-                f"{end:.0f} ({n_cells} cell{'s' * (n_cells > 1)}) may stand for a missing value; "
-                "empty these cells if it does"
-            )
+            cells = plural(n_cells, "cell")
+            plan.warn(f"{end:.0f} ({cells}) may stand for a missing value; empty them if it does")
     if sentinels and isinstance(plan.encoding, NumberEncoding):
         plan.read_as(plan.kind, replace(plan.encoding, sentinels=sentinels))
 

@@ -29,7 +29,6 @@ from sgpmic.tables.conversions import date_words
 from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import MOST_CLASSES, MOST_RENAMED, Plan, least_count
 
-# Number of levels that a summary lists.
 _MOST_SHOWN = 4
 # Any two rows lie on a line; ten rarely do by chance.
 _FEWEST_FOR_COPY = 10
@@ -50,7 +49,33 @@ _FEWEST_COLUMNS, _FEWEST_ROWS, _SOME_COLUMNS = 3, 30, 100
 _SPREAD = 0.01
 
 
-def leave_out_copies(plans: Sequence[Plan]) -> None:
+def leave_out_columns(plans: Sequence[Plan]) -> None:
+    """Leave out undeclared columns that are mostly missing, look like labels, or are copies."""
+    found = [plan for plan in plans if plan.is_kept and not plan.declared]
+    for plan in found:
+        share = float(plan.missing.mean())
+        if share > _MOSTLY_MISSING and len(plan.missing) >= _FEWEST_ROWS:
+            because = f"{percent(share, 0)} of its cells are missing"
+            plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
+    numbers = [plan for plan in plans if plan.is_kept and plan.is_number]
+    some = None
+    if len(numbers) > _MOST_COLUMNS:  # a subset suffices to rule out most candidates
+        some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
+    for plan in found:
+        if not plan.is_kept or plan.kind not in ("category", "whole"):
+            continue
+        if explained := _explained_as_label(plan, numbers, some):
+            plan.leave_out(
+                plan.kind,
+                "looks like a label",
+                f"explains {percent(explained, 0)} of the variance of the other columns, as a "
+                "label does; name it as the label, or declare it as a category"
+                f"{' or a number' * (plan.kind == 'whole')} to keep it",
+            )
+    _leave_out_copies(plans)
+
+
+def _leave_out_copies(plans: Sequence[Plan]) -> None:
     """Leave out columns that are copies of an earlier one.
 
     A copy has the same levels under other names, or is missing in the same rows and a linear
@@ -133,31 +158,6 @@ def _centered(columns: Floats) -> tuple[Bools, Floats]:
     y -= y.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
     y[~known] = 0.0
     return known, y
-
-
-def leave_out_no_measurements(plans: Sequence[Plan]) -> None:
-    """Leave out undeclared columns that are mostly missing or look like class labels."""
-    found = [plan for plan in plans if plan.is_kept and not plan.declared]
-    for plan in found:
-        share = float(plan.missing.mean())
-        if share > _MOSTLY_MISSING and len(plan.missing) >= _FEWEST_ROWS:
-            because = f"{percent(share, 0)} of its cells are missing"
-            plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
-    numbers = [plan for plan in plans if plan.is_kept and plan.is_number]
-    some = None
-    if len(numbers) > _MOST_COLUMNS:  # a subset suffices to rule out most candidates
-        some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
-    for plan in found:
-        if not plan.is_kept or plan.kind not in ("category", "whole"):
-            continue
-        if explained := _explained_as_label(plan, numbers, some):
-            plan.leave_out(
-                plan.kind,
-                "looks like a label",
-                f"explains {percent(explained, 0)} of the variance of the other columns, as a "
-                "label does; name it as the label, or declare it as a category"
-                f"{' or a number' * (plan.kind == 'whole')} to keep it",
-            )
 
 
 def _explained_as_label(plan: Plan, numbers: Sequence[Plan], some: Floats | None) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -72,10 +72,7 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, Block)
 
 
 class TableReader(Source):
-    """Block-wise reader of a table file of any size.
-
-    No file is kept open between calls, and every call to `blocks` starts at the first row.
-    """
+    """Reader of a table file of any size; every call to `blocks` starts at the first row."""
 
     @property
     def n_rows(self) -> int | None:
@@ -87,11 +84,7 @@ class TableReader(Source):
         if n_parts == 1:
             return self
         if self.rows is None:
-            # A text file has no random access to rows.
-            raise TableError(
-                f"{self.path}: several processes can only share Parquet and .npy files; convert "
-                "the table"
-            )
+            raise TableError(f"{self.path}: processes share only Parquet and .npy; convert it")
         first, end = (i * len(self.rows) // n_parts for i in (part, part + 1))
         return replace(self, rows=self.rows[first:end])
 
@@ -218,30 +211,13 @@ class TableReader(Source):
             advice = f"did you mean {' or '.join(quote(by_lower[match]) for match in close)}?"
         raise TableError(f"{self.path} has no column{plural} {list_names(missing)}; {advice}")
 
-    def choose_features(
-        self,
-        columns: Sequence[str],
-        id_column: str | None = None,
-        label_column: str | None = None,
-        drop: Sequence[str] = (),
-    ) -> list[str]:
-        """Return ``columns`` or, if empty, all without another role; raise if one has two roles."""
-        pairs = [("id", id_column), ("label", label_column), *(("dropped", name) for name in drop)]
-        roles = [(role, name) for role, name in pairs if name is not None]
-        unused = {name for _, name in roles}
-        self.require([*columns, *drop, *(name for role, name in roles if role != "dropped")])
-        wrong = [
-            f"{quote(name)} is given as both feature and {role}; choose one"
-            for role, name in roles
-            if name in columns
-        ]
-        if id_column is not None and id_column == label_column:
-            wrong.insert(0, f"{quote(id_column)} is given as both id and label; choose one")
-        twice = (name for i, name in enumerate(columns) if name in columns[:i])
-        wrong += [f"{quote(name)} is given twice; name it once" for name in twice]
-        if wrong:
-            raise TableError(f"{self.path}: column {wrong[0]}")
-        features = list(columns) or [name for name in self.names if name not in unused]
+    def choose_features(self, columns: Sequence[str], others: Collection[str] = ()) -> list[str]:
+        """Return ``columns`` or, if empty, all but ``others``."""
+        self.require([*columns, *others])
+        twice = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
+        if twice is not None:
+            raise TableError(f"{self.path}: column {quote(twice)} is given twice; name it once")
+        features = list(columns) or [name for name in self.names if name not in others]
         if not features:
             raise TableError(
                 f"{self.path}: no feature column is left of {list_names(self.names)}; drop fewer"
@@ -358,18 +334,13 @@ def _find_format(path: str, start: bytes) -> _Format:
         if "xl/workbook.xml" in members:
             found = _WORKBOOK
         elif "[Content_Types].xml" in members or "mimetype" in members:
-            raise TableError(
-                f"{path} is an OpenDocument or unknown workbook; save the sheet as CSV"
-            )
+            raise TableError(f"{path} is an OpenDocument or other workbook; save the sheet as CSV")
     expected = next((kind for kind in _FORMATS if path.lower().endswith(kind.endings)), None)
     # Streams of old Arrow versions have no magic bytes, only a length.
     # The header of a CSV may start like JSON.
     if expected in (None, found) or (expected, found) in ((_ARROW, _TEXT), (_TEXT, _JSON)):
         return expected or found
-    raise TableError(
-        f"{path} is not {expected.words} as its name says, it starts like {found.words}; rename "
-        "it, or export the table again"
-    )
+    raise TableError(f"{path} is not {expected.words}, it starts like {found.words}; rename it")
 
 
 @dataclass(frozen=True)
@@ -383,19 +354,12 @@ class Table:
     labels: list[str] | None  # the label column as text; empty where missing
     label_name: str | None
 
-    @classmethod
-    def of(
-        cls,
-        block: Block,
-        names: Sequence[str],
-        id_name: str | None,
-        label_name: str | None,
-        **more: Any,
-    ) -> Self:
+    @staticmethod
+    def of(rows: Block, names: Sequence[str], id_name: str | None, label_name: str | None) -> Table:
         """Build a table from a block whose text columns are the ids and the labels, if any."""
-        ids = None if id_name is None else block.texts[0]
-        labels = None if label_name is None else read_label(block.texts[-1])[0]
-        return cls(block.values, tuple(names), ids, id_name, labels, label_name, **more)
+        ids = None if id_name is None else rows.texts[0]
+        labels = None if label_name is None else read_label(rows.texts[-1])[0]
+        return Table(rows.values, tuple(names), ids, id_name, labels, label_name)
 
 
 def read_table(

@@ -137,9 +137,7 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
         unfinished = mask_quoted(held, delimiters)[1]
         if unfinished >= 0:
             line += held.count(b"\n", 0, unfinished)
-            raise TableError(
-                f"{path}, line {line}: a quote is opened here and never closed; close or remove it"
-            )
+            raise TableError(f"{path}, line {line}: a quote is never closed; close or remove it")
         yield Chunk(held + b"\n", line)
 
 
@@ -164,17 +162,12 @@ def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
                     data = data[found.end() :] if found else data
                 if b"\0" in data:
                     line += data.count(b"\n", 0, data.index(b"\0"))
-                    raise TableError(
-                        f"{path}, line {line}: a zero byte; this file is binary or damaged, "
-                        "export the table again as CSV"
-                    )
+                    raise TableError(f"{path}, line {line}: a zero byte; export it again as CSV")
                 yield data
                 line += data.count(b"\n")
                 offset = len(data) - data.rfind(b"\n") - 1 + (0 if b"\n" in data else offset)
     except EOFError:
-        raise TableError(
-            f"{path} is truncated, the end of the gzip data is missing; copy or export it again"
-        ) from None
+        raise TableError(f"{path} is truncated; copy or export it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise damaged(path, "a gzip file", error) from None
     except OSError as error:
@@ -184,9 +177,7 @@ def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
 def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
     """Return the error for invalid UTF-8; ``place`` is the byte in the line, from 1."""
     encoding = "CP1252"
-    what = (
-        f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save the file as UTF-8"
-    )
+    what = f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save it as UTF-8"
     if (line, place) == (1, 1) and found in _UTF16:
         encoding, what = "UTF-16", "the text is UTF-16, not UTF-8; save it as UTF-8"
     return TableError(
@@ -216,12 +207,12 @@ class _TextFile:
         if not content:
             raise TableError(f"{path} is empty; export the table again")
         line = content.partition(b"\n")[0]
-        check_count(path, max(line.count(delimiter) for delimiter in b"\t;|,"))
-        check_count(path, len(line.split(maxsplit=MOST_COLUMNS)))
+        n_words = len(line.split(maxsplit=MOST_COLUMNS))
+        check_count(path, max(n_words, *map(line.count, b"\t;|,")))
         self.layout = find_layout(start)
-        self._separators = _separators(self.layout.delimiter)
-        # The delimiter after whitespace is collapsed.
-        self._parsed = self._separators[-1:]
+        is_white = self.layout.delimiter == WHITE
+        self._separators = b" \t" if is_white else self.layout.delimiter
+        self._parsed = self._separators[-1:]  # the delimiter after whitespace is collapsed
         self.names = self.layout.names
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
         check_names(path, self.names, f", line {self._first_line}")
@@ -358,9 +349,10 @@ def _as_number(cell: str, delimiter: bytes) -> float | None:
 
 def _first_rows(start: bytes, delimiter: bytes) -> list[list[str]]:
     """Return the unquoted fields of the first records that are not blank."""
+    separators = b" \t" if delimiter == WHITE else delimiter
     # A few records suffice if they are very long.
     for sample, most in ((start[:_SAMPLE_BYTES], _SAMPLE_RECORDS), (start, _LONG_RECORDS)):
-        records = [record for record, _ in cut(sample, _separators(delimiter), b"\n")]
+        records = [record for record, _ in cut(sample, separators, b"\n")]
         if len(sample) < len(start):
             records.pop()  # may be truncated
         records = [record for record in records if record.strip(b" \t")][:most]
@@ -374,7 +366,3 @@ def _split_record(record: bytes, delimiter: bytes) -> list[str]:
         record, delimiter = squeeze_white(record), b"\t"
     fields = (field.decode("utf-8", "replace") for field, _ in cut(record, delimiter, delimiter))
     return [_QUOTED.sub(lambda m: m[1].replace('""', '"') + m[2], field) for field in fields]
-
-
-def _separators(delimiter: bytes) -> bytes:
-    return b" \t" if delimiter == WHITE else delimiter

@@ -137,10 +137,7 @@ def open_json(path: str) -> Source:
         except json.JSONDecodeError:
             records = [json.loads(line) for line in text.splitlines() if line.strip()]
     if not (isinstance(records, list) and all(isinstance(record, dict) for record in records)):
-        raise TableError(
-            f'{path} is JSON, but not a list of records ([{{"a": 1, …}}, …]); export the table as '
-            "records, or as CSV"
-        )
+        raise TableError(f"{path} is JSON, but not a list of records; export records, or CSV")
     names = dict.fromkeys(name for record in records for name in record)
     _check_size(path, len(records), len(names), sum(map(len, records)))
     columns = {name: [record.get(name) for record in records] for name in names}
@@ -161,9 +158,7 @@ def open_workbook(path: str) -> Source:
         except Exception as error:  # damaged bytes raise errors of many types
             raise damaged(path, kind, error) from error
         return _open_frame(path, kind, frame)
-    raise TableError(
-        f"{path} is {kind}; install pandas and openpyxl to read it, or save the sheet as CSV"
-    )
+    raise TableError(f"{path} is {kind}; install pandas and openpyxl, or save the sheet as CSV")
 
 
 def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:
@@ -259,15 +254,11 @@ def open_npz(path: str) -> Source:
         }
         if not headers:
             raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
-        tables = [
-            name for name, (shape, _) in headers.items() if len(shape) == 2 and name not in _NAMES
-        ]
+        others = {name: shape for name, (shape, _) in headers.items() if name not in _NAMES}
+        tables = [name for name, shape in others.items() if len(shape) == 2]
         named = [name for name in _DATA if name in headers]
         if not named and len(tables) != 1 and (tables or len(headers) > 1):
-            raise TableError(
-                f"{path} holds {len(tables)} two-dimensional arrays (of "
-                f"{list_names(list(headers))}); name the table X"
-            )
+            raise TableError(f"{path} holds {list_names(list(headers))}; name the table X")
         name = [*named, *tables, *headers][0]  # if not a table, the check below raises
         where, (shape, dtype) = f"{path}, array {name!r}", headers[name]
         _check_table(where, shape, dtype)
@@ -293,17 +284,12 @@ def _read_header(path: str, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -
             raise _has_objects(where)
         declared, found = math.prod(shape) * dtype.itemsize, member.file_size - file.tell()
     if declared != found:
-        raise TableError(
-            f"{where} should have {declared} bytes and has {found}; it is damaged, save it again"
-        )
+        raise TableError(f"{where} has {found} bytes instead of {declared}; save it again")
     return shape, dtype
 
 
 def _has_objects(where: str) -> TableError:
-    return TableError(
-        f"{where} holds Python objects, which are not loaded for safety; convert it with "
-        ".astype(float), or names with .astype(str), and save it again"
-    )
+    return TableError(f"{where} holds Python objects, which are unsafe; save numbers or text")
 
 
 def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -312,9 +298,7 @@ def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> No
         wrong = f"holds {dtype} values, not numbers; convert it with .astype(float)"
     elif len(shape) != 2:
         hint = "; for one column use .reshape(-1, 1)" if len(shape) == 1 else ""
-        wrong = (
-            f"has shape {shape}, a table has rows and columns{hint}; save a two-dimensional array"
-        )
+        wrong = f"has shape {shape}, a table has rows and columns{hint}; save a 2-D array"
     elif not shape[1]:
         wrong = "has no columns; save an array with at least one"
     elif not shape[0]:
@@ -327,16 +311,11 @@ def _check_table(where: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> No
 def _read_names(path: str, archive: Any, key: str, header: _Header, count: int) -> list[str]:
     where = f", array {key!r}"
     if header[1].kind not in "US" or header[0] != (count,):
-        raise TableError(
-            f"{path}{where} does not name the {count} columns; save a one-dimensional array of "
-            f"{count} strings"
-        )
+        raise TableError(f"{path}{where} does not name the {count} columns; save {count} strings")
     check_memory(path + where, count * header[1].itemsize)
     try:
         names = [n.decode() if isinstance(n, bytes) else n for n in archive[key].tolist()]
     except UnicodeDecodeError:
-        raise TableError(
-            f"{path}{where} holds names that are not UTF-8; save them with .astype(str)"
-        ) from None
+        raise TableError(f"{path}{where} has names that are not UTF-8; save them as str") from None
     check_names(path, names, where)
     return names

@@ -294,7 +294,12 @@ class TestPlainWords:
         text = self.text(one)
         assert "put into a single cluster" in text
         assert "All rows are in one cluster" in text
-        for words in ("On average", "Most doubtful rows", "Certainty of rows", "No mean or share differs"):
+        for words in (
+            "On average",
+            "Most doubtful rows",
+            "Certainty of rows",
+            "No mean or share differs",
+        ):
             assert words not in text
 
     def test_numbers_as_people_write_them(self):

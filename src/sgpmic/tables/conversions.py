@@ -326,7 +326,8 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
         lengths = {len(column) for column in columns}
         if len(lengths) > 1:
-            raise TableError(f"columns have {sorted(lengths)[:2]} cells; make them equally long")
+            why = f"the columns have from {min(lengths)} to {max(lengths)} cells"
+            raise TableError(f"{why}; make them equally long")
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time, so that a column of mixed objects does not affect the others.
         names = list(X.columns)

@@ -179,7 +179,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         present = set(names)
         unknown = [name for name in (*kinds, *logs, *self.drop) if name not in present]
         if unknown:
-            raise TableError(f"no column is {list_names(unknown)}; they are {list_names(names)}")
+            absent, there = list_names(unknown), list_names(names)
+            raise TableError(f"there is no column {absent}; the columns are {there}")
         return kinds
 
     def _plan(self, name: str, cells: Cells, kinds: Mapping[str, tuple[str, Any]]) -> Plan:

@@ -40,9 +40,8 @@ class NumberOfDimensions:
 class View(NamedTuple):
     """The representation of a table that the committee and the initialization use.
 
-    Categories are one-hot encoded (:class:`sgpmic.TableEncoder`), so every combination of levels
-    forms an island of rows, and in a neighbor graph the levels of a single category look like
-    perfect clusters. But a cluster should be shared by several columns. So a table with many
+    With one-hot encoded categories, the levels of a single one look like perfect clusters in a
+    neighbor graph, but a cluster should be shared by several columns. So a table with many
     categories is represented by its principal factors (those of factor analysis of mixed data if
     the encoder has weighted the indicators), as many as parallel analysis finds, and committee
     members whose clusters are the levels of one category do not vote.
@@ -55,10 +54,7 @@ class View(NamedTuple):
 
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
-    """Return the factor scores of a table with many categorical columns, else the table itself.
-
-    ``Y`` are this process's rows with missing values, ``Y_imputed`` the same rows imputed.
-    """
+    """Return the factor scores of a table with many categorical columns, else the table itself."""
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     if not categories:

@@ -119,15 +119,10 @@ class Evidence(NamedTuple):
 def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     """Choose the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
-    For every k ≥ 2 the committee votes, and the vote yields evidence: the judge's prediction, the
-    members' agreement, validity indices of the consensus, the BIC of mixtures, and the number of
-    density modes. Two statistics are compared with those of Gaussian noise of the same covariance:
-    the compactness of the k-means clusters (the gap statistic of Tibshirani, Walther and Hastie)
-    and the agreement of the clusterings (stability). For k = 1 there is the test of cluster
-    tendency. From the evidence, small neural networks predict the probability of every k and the
-    ARI of its consensus with the true clusters, whatever their number (for their training see
-    :mod:`sgpmic.committee.judge`). The k with the largest predicted ARI is chosen, which need not
-    be the most probable one.
+    From evidence for every k (:func:`gather_evidence`), small neural networks predict its
+    probability and the ARI of its consensus with the true clusters, whatever their number (for
+    their training see :mod:`sgpmic.committee.judge`). The k with the largest predicted ARI is
+    chosen, which need not be the most probable one.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
     found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
@@ -150,7 +145,13 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
 
 
 def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
-    """Collect the evidence for every number of clusters."""
+    """Collect the evidence for every number of clusters.
+
+    For every k ≥ 2 the committee votes: the judge's prediction, the members' agreement, validity
+    indices of the consensus, the BIC of mixtures, and the number of density modes. The compactness
+    of the k-means clusters (the gap statistic of Tibshirani, Walther and Hastie) and the agreement
+    of the clusterings (stability) are compared with those of Gaussian noise.
+    """
     Y = geometry.Y
     prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
     # Heights are −log r² of the neighbor distances r; a log density is −d log r in d dimensions.

@@ -82,9 +82,12 @@ def _ward(geometry: Geometry, k: int) -> Ints:
 
 
 def _k_means(geometry: Geometry, k: int) -> Ints:
-    Y = geometry.Y
-    centers = _centers(Y, geometry.once(_ward, k), k)
-    return np.asarray(KMeans(k, init=centers, n_init=1).fit_predict(Y))
+    return _k_means_from(geometry.once(_ward, k), geometry.Y)
+
+
+def _k_means_from(labels: Ints, Y: Floats) -> Ints:
+    start = _centers(Y, labels)
+    return np.asarray(KMeans(len(start), init=start, n_init=1).fit_predict(Y))
 
 
 def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
@@ -96,8 +99,8 @@ def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
 def fit_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
     """Fit a Gaussian mixture to the leading principal components, initialized by k-means."""
     Z, labels = geometry.components, geometry.once(_k_means, k)
-    k = int(labels.max()) + 1  # may be smaller with duplicate rows
-    means = _centers(Z, labels, k)
+    means = _centers(Z, labels)
+    k = len(means)  # may be smaller with duplicate rows
     off_center = Z - means[labels]
     tied = covariance_type == "tied"
     parts = [off_center] if tied else [off_center[labels == each] for each in range(k)]
@@ -181,10 +184,7 @@ def sparse_k_means(geometry: Geometry, k: int) -> Ints:
     Y = Y[:, np.sort(np.argsort(-between, kind="stable")[:_MOST_WEIGHTED])]
     for _ in range(_UPDATES):
         weights = _sparse_weights(_between_clusters(Y, labels))
-        weighted = Y * np.sqrt(weights)
-        k = int(labels.max()) + 1
-        start = _centers(weighted, labels, k)
-        found = np.asarray(KMeans(k, init=start, n_init=1).fit_predict(weighted))
+        found = _k_means_from(labels, Y * np.sqrt(weights))
         before, labels = labels, np.unique(found, return_inverse=True)[1]
         if np.array_equal(labels, before):
             break
@@ -193,17 +193,14 @@ def sparse_k_means(geometry: Geometry, k: int) -> Ints:
 
 def _between_clusters(Y: Floats, labels: Ints) -> Floats:
     """Return the between-cluster sums of squares (p,) of centered features."""
-    return np.bincount(labels) @ _centers(Y, labels, int(labels.max()) + 1) ** 2
+    return np.bincount(labels) @ _centers(Y, labels) ** 2
 
 
 def _sparse_weights(between: Floats) -> Floats:
-    """Return the weights of Euclidean norm 1 and bounded sum that maximize ``between @ weights``.
-
-    They are soft-thresholded, by the threshold at which the bound is met.
-    """
+    """Return the weights of norm 1 and bounded sum that maximize ``between @ weights``."""
     bound = max(_L1_BOUND * np.sqrt(len(between)), 1.0)
 
-    def weights(threshold: float) -> Floats:
+    def weights(threshold: float) -> Floats:  # soft-thresholded
         above = np.maximum(between - threshold, 0.0)
         return above / max(float(np.linalg.norm(above)), np.finfo(float).tiny)
 
@@ -256,11 +253,9 @@ def laplacian_eigenvectors(graph: Any, number: int, *, factorize: bool = True) -
     """Return the same eigenvectors as scikit-learn's ``spectral_embedding``, up to signs.
 
     Since SciPy 1.17, ARPACK restarts on a disconnected graph from a vector seeded by the operating
-    system unless it is passed a generator; scikit-learn passes none.
-
-    Without ``factorize``, the Laplacian of a connected graph is only multiplied with vectors. The
-    Lanczos method finds the same eigenvectors unless eigenvalues coincide, as they do for several
-    connected components.
+    system unless it is passed a generator; scikit-learn passes none. Without ``factorize``, the
+    Laplacian of a connected graph is only multiplied with vectors: the same eigenvectors, unless
+    eigenvalues coincide, as they do for several connected components.
     """
     laplacian, degrees = csgraph.laplacian(graph, normed=True, return_diag=True)
     options = {"v0": np.random.RandomState(0).uniform(-1, 1, len(degrees)), "tol": 0}
@@ -282,8 +277,8 @@ def _spectral(geometry: Geometry, k: int, embed: Callable[..., Floats], *options
     return np.asarray(KMeans(k, n_init=10, random_state=0).fit_predict(leading))
 
 
-def _centers(Y: Floats, labels: Ints, k: int) -> Floats:
-    return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(k)])
+def _centers(Y: Floats, labels: Ints) -> Floats:
+    return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])
 
 
 def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> Ints:

@@ -12,11 +12,10 @@ parameters than cells. As a linear model imputes values between clusters, and of
 imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`).
 
 Imputation for users comes with uncertainty (:class:`Imputer`). It combines three predictions of a
-missing cell: the mapping at the row's latent point, the factor model given the row's other cells,
-and the factor model plus the residuals of the nearest training rows. None is best on every table:
-the mapping is nonlinear but has few dimensions, the factor model is linear with many. The weights
-are learned by predicting hidden cells of training rows, each row left out of the mapping first;
-the errors set the scale of the standard deviations.
+missing cell, none of which is best on every table: the mapping at the row's latent point, the
+factor model given the row's other cells, and the factor model plus the residuals of the nearest
+training rows. The weights are learned by predicting hidden cells of training rows, each row left
+out of the mapping first; the errors set the scale of the standard deviations.
 """
 
 from __future__ import annotations
@@ -108,11 +107,7 @@ def _inverses(matrices: Floats) -> Floats:
 
 
 def fit_factors(Y: Floats) -> FactorModel:
-    """Fit a factor model to scaled rows (N, P) with gaps (NaN).
-
-    With more than :data:`MOST_ROWS` rows, to that many evenly spaced ones. An empty column has
-    mean 0.
-    """
+    """Fit a factor model to scaled rows (N, P) with gaps (NaN); an empty column has mean 0."""
     if len(Y) > MOST_ROWS:
         Y = Y[np.linspace(0, len(Y) - 1, MOST_ROWS).astype(np.int64)]
     N, P = Y.shape

@@ -87,9 +87,8 @@ def embed(
     data = rotated(data - data[0])
     if not data.any():
         noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
-        return Embedding(
-            noise, ("All rows are identical; the latent points are small random noise.",)
-        )
+        note = "All rows are identical; the latent points are small random noise."
+        return Embedding(noise, (note,))
 
     notes: list[str] = []
     if method in ("pca", "ppca"):
@@ -317,8 +316,7 @@ def initial_memberships(
         return fuzzy_c_means(X, n_clusters, random_state)
     found = _mixture_memberships(X, n_clusters, random_state) if method == "gmm" else None
     if found is None:
-        labels, _ = k_means(X, n_clusters, 10, random_state)
-        found = np.eye(n_clusters)[labels]
+        found = np.eye(n_clusters)[k_means(X, n_clusters, 10, random_state)[0]]
     return found
 
 
@@ -407,23 +405,18 @@ def choose_inducing(
         chosen = distinct_rows(k_means(points, n_inducing, 1, random_state)[1])[0]
     else:
         chosen = distinct_rows(X[random_state.permutation(len(X))])[0][:n_inducing]
-    scale = _largest_deviation(X)
+    size = float(np.abs(X).max())
+    scaled, _, unit = _in_own_unit(X)
+    scale = max(size, 1.0)
+    if scaled.any():
+        # Shifts must not be lost to rounding when added, however close together the entries are.
+        smallest = max(1e6 * float(np.finfo(np.float64).eps) * size, 1e-280)
+        scale = max(unit * float(scaled.std(axis=0).max()), smallest)
     while len(chosen) < n_inducing:
         rows = X[random_state.randint(len(X), size=n_inducing - len(chosen))]
         shifts = _JITTER * scale * random_state.standard_normal(rows.shape)
         chosen = distinct_rows(np.vstack([chosen, rows + shifts]))[0]
     return chosen
-
-
-def _largest_deviation(points: Floats) -> float:
-    """Return the largest standard deviation of a column, or the size of its entries if 0."""
-    size = float(np.abs(points).max())
-    scaled, _, unit = _in_own_unit(points)
-    if not scaled.any():
-        return max(size, 1.0)
-    # Shifts must not be lost to rounding when added, however close together the entries are.
-    smallest = max(1e6 * float(np.finfo(np.float64).eps) * size, 1e-280)
-    return max(unit * float(scaled.std(axis=0).max()), smallest)
 
 
 def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:

@@ -103,16 +103,12 @@ def number(least: float, *, above: bool = False, word: str | None = None) -> Con
     return problem
 
 
-def count_or_share(value: Any) -> str | None:
-    """Constraint: an integer >= 1, a fraction of variance between 0 and 1, or 'auto'."""
-    is_count = _is_number(value, Integral) and value >= 1
-    is_share = _is_number(value) and not isinstance(value, Integral) and 0.0 < float(value) < 1.0
-    if is_count or is_share or (isinstance(value, str) and value == "auto"):
-        return None
-    return (
-        " must be a whole number of at least 1, a share of variance between 0 and 1 (such as "
-        f"0.95), or 'auto', got {value!r}."
-    )
+def _is_count_or_share(value: Any) -> bool:
+    if isinstance(value, str):
+        return value == "auto"
+    if _is_number(value, Integral):
+        return bool(value >= 1)
+    return _is_number(value) and 0.0 < float(value) < 1.0
 
 
 def such_that(is_met: Callable[[Any], bool], what: str) -> Constraint:
@@ -120,6 +116,10 @@ def such_that(is_met: Callable[[Any], bool], what: str) -> Constraint:
     return lambda value: None if is_met(value) else f" must be {what}, got {value!r}."
 
 
+COUNT_OR_SHARE = such_that(
+    _is_count_or_share,
+    "a whole number of at least 1, a share of variance between 0 and 1 (such as 0.95), or 'auto'",
+)
 FLAG = such_that(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
 PATH_OR_NONE = such_that(
     lambda value: value is None or isinstance(value, (str, os.PathLike)), "the path of a folder"
@@ -363,7 +363,7 @@ class FitSettings(Settings):
     """All settings of a fit; see the parameters of :class:`sgpmic.SGPMIC`."""
 
     n_clusters: Annotated[Any, whole_number(1, word="auto")]  # an int once chosen
-    n_components: Annotated[Any, count_or_share]  # an int once chosen
+    n_components: Annotated[Any, COUNT_OR_SHARE]  # an int once chosen
     kernel: Kernel
     mapping: Annotated[str, one_of("shared", "per_cluster")]
     covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]

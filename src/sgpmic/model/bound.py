@@ -246,10 +246,7 @@ def data_from_sums(
     *,
     trace: bool = False,
 ) -> Array:
-    """Return the data term from given statistics Φ and Ψ.
-
-    With ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well (:mod:`sgpmic.model.uncertain`).
-    """
+    """Return the data term from Φ and Ψ; with ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well."""
     kernels, Z, beta = mappings
 
     def one(component: tuple[Kernel, Array, Array, Array, Array]) -> Array:

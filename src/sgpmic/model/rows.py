@@ -22,8 +22,7 @@ group's own :math:`P_c`, :math:`A_{mc}` and :math:`W_{mc}`, all other formulas o
 have a variational posterior instead, :math:`q(y_{nd}) = N(\mu_{nd}, 1/\beta)`, whose optimum given
 q(F) is :math:`\mu_{nd} = \sum_m s_{nm} \bar f_{md}(x_n)`. A missing cell then contributes to the
 bound like an observed one with value :math:`\mu_{nd}`, except for the normalizer: its variance and
-entropy cancel :math:`\tfrac12 \log(\beta / 2\pi)`. Every update raises the bound, which lies below
-the exact one by half the functions' posterior variance at the missing cells, in units of the noise.
+entropy cancel :math:`\tfrac12 \log(\beta / 2\pi)`.
 """
 
 from __future__ import annotations

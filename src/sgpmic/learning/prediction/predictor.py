@@ -166,16 +166,8 @@ SortedKeys = tuple[NDArray[np.uint64], Ints]
 def sorted_fingerprints(Y: Floats) -> SortedKeys:
     """Return the sorted row hashes and the rows' indices, by a stable sort."""
     keys = fingerprints(Y)
-    # A sort takes at most half the time of an argsort, so the indices replace the low bits of the
-    # hashes. The few hashes that differ only there are sorted afterwards.
-    n_bits = np.uint64(len(keys).bit_length())
-    packed = np.sort(keys >> n_bits << n_bits | np.arange(len(keys), dtype=np.uint64))
-    order = (packed & ((np.uint64(1) << n_bits) - np.uint64(1))).astype(np.int64)
-    found = keys[order]
-    if np.any(found[1:] < found[:-1]):
-        again = np.argsort(found, kind="stable")
-        found, order = found[again], order[again]
-    return found, order
+    order = np.argsort(keys, kind="stable")
+    return keys[order], order
 
 
 def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:

@@ -113,18 +113,10 @@ def _start_block(
     # The first step has length 0 and only evaluates. Types are those of later steps, so that one
     # program serves all.
     n, Q = X.shape
-    course = Course(
-        X,
-        jnp.zeros((n, votes.shape[1])),
-        jnp.full(n, jnp.inf, X.dtype),
-        jnp.zeros((n, Q)),
-        jnp.zeros((n, Q, Q)),
-        jnp.full(n, _RADIUS, X.dtype),
-        jnp.zeros((n, Q)),
-        jnp.zeros(n),
-        jnp.zeros(n, bool),
-    )
-    return course, votes
+    joints, curvature, still = jnp.zeros_like(votes), jnp.zeros((n, Q, Q)), jnp.zeros_like(X)
+    value, radius = jnp.full(n, jnp.inf, X.dtype), jnp.full(n, _RADIUS, X.dtype)
+    promised, settled = jnp.zeros(n), jnp.zeros(n, bool)
+    return Course(X, joints, value, still, curvature, radius, still, promised, settled), votes
 
 
 def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[Array], Array]:

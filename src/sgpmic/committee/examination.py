@@ -34,8 +34,7 @@ _R = TypeVar("_R")
 
 #: Bounds of the largest number of clusters tried, which is otherwise the number of modes plus two.
 LEAST_TRIED, MOST_TRIED = 12, 20
-#: Minimum prominence of a mode (log density above its saddle): spurious modes of a density
-#: estimate from ten neighbors seldom reach it.
+#: Minimum prominence of a mode (log density above its saddle), which spurious ones seldom reach.
 _PROMINENT = 1.6
 #: The members that do not vote on the number of clusters, because they are slow.
 _SLOW = ("random starts", "subspaces", "latent classes")
@@ -220,11 +219,7 @@ def _split(before: Ints, after: Ints) -> list[float]:
 
 
 def _inputs(figures: Floats, about: Floats) -> Floats:
-    """Return the network's inputs, k = 1 first.
-
-    For k = 1 these are the extremes of all statistics over k; for the others their statistics, and
-    the differences from those of k − 1 and k + 1 and from the extremes.
-    """
+    """Return the network's inputs, k = 1 first, for which they are the extremes over all k."""
     n = len(figures)
     padded = figures if n else np.zeros((1, N_FIGURES))
     largest, smallest = padded.max(axis=0), padded.min(axis=0)

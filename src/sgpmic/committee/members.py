@@ -51,8 +51,7 @@ _RIDGE = 0.1
 
 #: Pseudocount of every bin in latent class analysis, and of every class.
 _PSEUDOCOUNT = 0.5
-#: Maximum number of EM iterations of latent classes, and the increase of the log-likelihood per row
-#: at which they stop.
+#: EM iterations of latent classes at most, and the gain in log-likelihood per row that ends them.
 _MOST_ITERATIONS, _TOLERANCE = 50, 1e-4
 #: Certainty of the initial classes.
 _CERTAINTY = 0.9
@@ -142,10 +141,9 @@ def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
 
 
 def latent_classes(geometry: Geometry, k: int) -> Ints:
-    """Cluster rows by latent class analysis of binned features, whatever their distributions.
+    """Cluster rows by latent class analysis of binned features, which are independent in a class.
 
-    The model: within a class, features are independent, and each bin has its own probability. EM
-    starts from the clusters of k-means and of Ward's method; the higher likelihood wins.
+    EM starts from the clusters of k-means and of Ward's method; the higher likelihood wins.
     """
     starts = [geometry.once(_k_means, k), geometry.once(_ward, k)]
     found = [_class_em(geometry.bins, labels, k) for labels in starts]
@@ -304,8 +302,7 @@ def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
     for edge in range(n - 1):
         edges[start[edge]].append(edge)
         edges[end[edge]].append(edge)
-    # Heaps of clusters, with their shortest edges, by size; they may contain clusters that are no
-    # more.
+    # Heaps of clusters, with their shortest edges, by size; some of the clusters may be no more.
     of_size = {1: sorted((own[0], row) for row, own in enumerate(edges))}
     differences = 0  # the sum of |size_i - size_j| over pairs of clusters
     done, order, shortest = [False] * n, [], 0  # the last entry is a sentinel
@@ -360,16 +357,15 @@ def _ends(links: Ints) -> Ints:
 class Modes(NamedTuple):
     """The density modes on a neighbor graph.
 
-    Every row climbs the graph to a mode. Two modes meet at a saddle; the prominence of the lower
-    one is its log density minus the saddle's. The most prominent modes are the clusters, every
-    other mode is merged into its parent, the higher mode that it meets first. This is ToMATo
-    (Chazal, Guibas, Oudot and Skraba, *Persistence-based clustering in Riemannian manifolds*,
-    J. ACM 60, 2013) with a nearest-neighbor density estimate.
+    The most prominent modes are the clusters, every other mode is merged into its parent. This is
+    ToMATo (Chazal, Guibas, Oudot and Skraba, *Persistence-based clustering in Riemannian
+    manifolds*, J. ACM 60, 2013) with a nearest-neighbor density estimate.
     """
 
     mode: Ints  # (n,) the mode that every row climbs to
-    prominence: Floats  # (n_modes,) infinite for the highest mode of a connected component
-    parent: Ints  # (n_modes,) the mode it is merged into, or itself
+    #: (n_modes,) Log density above the saddle to a higher mode; infinite if there is none.
+    prominence: Floats
+    parent: Ints  # (n_modes,) the higher mode that it meets first, or itself
 
 
 def find_modes(distances: Floats, neighbors: Ints) -> Modes:

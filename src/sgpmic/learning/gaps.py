@@ -150,10 +150,9 @@ def fit_factors(Y: Floats) -> FactorModel:
 def fill_from_nearest(
     Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
 ) -> Floats:
-    """Replace missing cells by means over the nearest rows of a sample that have the cell.
+    """Replace imputed cells by means over the nearest rows of a sample that have the cell, if any.
 
-    ``Y`` (n_rows, n_features) has gaps (NaN), ``completed`` imputed cells, which are kept if no
-    neighbor has the cell; ``sample`` and ``sample_imputed`` are the same for the sample.
+    ``Y`` (n_rows, n_features) and ``sample`` have gaps (NaN), which are imputed in the others.
     """
     from sklearn.neighbors import NearestNeighbors
 

@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import kneighbors_graph
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.neighbors import interpolate, inverse_weights
@@ -64,9 +64,8 @@ def embed(
 
     ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores scaled to unit variance), ``"spectral"``
     (Laplacian eigenmaps scaled to unit variance), ``"random"`` (standard normal), or an array
-    (N, Q), which is validated. If the neighbor graph is disconnected, ``pieces`` says whether to
-    join the connected components by the shortest links between them, or to embed the largest and
-    put every other row at the origin.
+    (N, Q), which is validated. For ``n_neighbors`` and ``pieces`` see
+    :class:`sgpmic.learning.settings.Start`.
 
     Equal rows get equal coordinates, except with ``"random"`` and given arrays, and in dimensions
     filled with noise. The largest entry of every axis is positive.
@@ -175,12 +174,7 @@ def _graph_embedding(
 
 def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
     """Return the graph that joins two points if either is among the other's neighbors."""
-    n_points = points.shape[0]
-    # Without an argument a point is not counted as its own neighbor.
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(points)
-    nearest = search.kneighbors(return_distance=False)
-    start = np.repeat(np.arange(n_points), n_neighbors)
-    return _symmetric_graph(points, start, nearest.ravel())
+    return _symmetric_graph(points, *kneighbors_graph(points, n_neighbors).nonzero())
 
 
 def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
@@ -223,10 +217,9 @@ def _join_pieces(
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
-    """Return coordinates by classical multidimensional scaling, by decreasing variance.
+    """Return coordinates, at most ``n_components``, by classical multidimensional scaling.
 
-    Each point counts as repeated ``counts`` (n,) times. Returns fewer coordinates than requested if
-    fewer eigenvalues are positive.
+    Each point counts as repeated ``counts`` (n,) times.
     """
     n_points = distances.shape[0]
     squared = distances**2
@@ -260,8 +253,7 @@ def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
     laplacian = identity(n_points) - shrink @ weights @ shrink
 
     n_wanted = min(n_components + 1, n_points)
-    # The smallest eigenvalues cluster near zero, where plain Lanczos is slow; shift-invert
-    # separates them.
+    # Shift-invert, as the smallest eigenvalues cluster near zero, where plain Lanczos is slow.
     _, vectors = _eigenvectors(laplacian.tocsc(), n_wanted, sigma=-1e-3, which="LM")
     # The first eigenvector is constant, because the graph is connected.
     return vectors[:, 1:n_wanted] / root_degree[:, None]
@@ -271,8 +263,7 @@ def _eigenvectors(matrix: Any, n_wanted: int, **search: Any) -> tuple[Floats, Fl
     """Return eigenvalues in ascending order and eigenvectors: all, or those found by Lanczos."""
     size = matrix.shape[0]
     if size <= _DENSE_LIMIT or n_wanted > size // 10:
-        # All pairs, because LAPACK's subset solver can return none if many eigenvalues are equal,
-        # as for equidistant points.
+        # All pairs: LAPACK's subset solver can return none for equidistant points.
         values, vectors = np.linalg.eigh(matrix.toarray() if issparse(matrix) else matrix)
     else:  # with a fixed starting vector, for reproducible results
         start = np.random.RandomState(0).uniform(0.5, 1.5, size)
@@ -296,9 +287,8 @@ def initial_memberships(
 ) -> Floats:
     """Return initial memberships (N, M) of points (N, Q); rows sum to one.
 
-    By fuzzy c-means, one-hot k-means labels, or the responsibilities of a full-covariance Gaussian
-    mixture; a given array is normalized. There may be more clusters than distinct points: some
-    then start empty or as copies of each other.
+    By fuzzy c-means, one-hot k-means labels, or the responsibilities of a Gaussian mixture; a given
+    array is normalized. With fewer distinct points, some clusters start empty or as copies.
     """
     if not isinstance(method, str):
         array = given_array("memberships", method, (len(X), n_clusters), "rows, clusters")

@@ -76,7 +76,6 @@ class OptimizerResult(NamedTuple):
         self,
         here: Evaluation,
         tolerance: Array,
-        *,
         finite: Array,
         trial: Array,
         accept: Array,
@@ -124,8 +123,7 @@ def minimize(
     if accepted. ``dimension`` is the number of parameters without padding, whose values and
     gradients are zero, and which does not affect the iterations.
     """
-    # A weakly typed leaf would change its type in the loop, and JAX would trace the objective a
-    # second time.
+    # A weakly typed leaf would change its type in the loop: JAX would trace the objective again.
     start = like(start, start)
     dtype = common_dtype(start)
     limit = jnp.asarray(max_steps, jnp.int32)
@@ -260,13 +258,11 @@ class _History(NamedTuple):
     """Ring buffer of the last steps and gradient changes, along the leading axis.
 
     A ring, because shifting all pairs by one slot would take a good part of an evaluation.
-    `weights` holds ``1 / (step . change)``, and zero for empty slots, which thus drop out of the
-    two-loop recursion.
     """
 
     steps: PyTree
     changes: PyTree
-    weights: Array
+    weights: Array  # 1 / (step . change), or 0 for empty slots, which thus have no effect
     pushed: Array  # total number of pairs pushed
 
     def pair(self, age: Array | int) -> tuple[PyTree, PyTree, Array]:
@@ -325,8 +321,7 @@ def lbfgs_step(
     # The accepted point is the near end of the bracket, whether this trial or an earlier one.
     near = searched.near
     here = select(accept, near, select(first, found, before.here))
-    counted = {"finite": finite, "trial": ~first, "accept": accept, "stalled": stalled}
-    result = before.after(here, tolerance, **counted)
+    result = before.after(here, tolerance, finite, ~first, accept, stalled)
     step_taken = jax.tree.map(jnp.subtract, near.point, before.point)
     change = jax.tree.map(jnp.subtract, near.gradient, before.gradient)
     history = _remember(state.history, accept, step_taken, change)
@@ -355,11 +350,7 @@ def lbfgs_finish(state: LBFGSState) -> OptimizerResult:
 def _search(
     state: LBFGSState, found: Evaluation, finite: Array, trial: Array
 ) -> tuple[LBFGSState, Array, Array, Array]:
-    """Advance the line search by an evaluation.
-
-    Returns the state with the new bracket; the next step length to try; whether the near end is
-    accepted; and whether the search failed.
-    """
+    """Return the state with a new bracket, the length to try, and whether to accept or give up."""
     before = state.result
     slope = vdot(found.gradient, state.direction)
     squares = squared_norm(before.gradient), squared_norm(found.gradient)

@@ -41,8 +41,7 @@ N_KEPT = 100
 #: Training rows that a model stores, at most: initial points of new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
 
-# Evidence for one unit: minimum number of features, maximum ratio of their ranges, and minimum
-# fraction of one number type.
+# Evidence for one unit: least number of features, largest ratio of ranges, least share of one type.
 _MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
 
 # Variances, their inverses and kernel parameters involve squares of the data.
@@ -338,13 +337,10 @@ def rotated(Y: Floats) -> Floats:
 
 
 def view_axes(points: Floats) -> Floats:
-    """Return the axes for plots of latent points, as columns of an orthogonal matrix.
-
-    The identity for up to two dimensions; otherwise the principal axes, with the entry of largest
-    magnitude positive in each. Points of rows without any value, which are NaN, are ignored.
-    """
+    """Return the axes for plots of latent points, principal ones if there are more than two."""
     if points.shape[1] <= 2:
         return np.eye(points.shape[1])
-    axes = np.linalg.eigh(np.cov(points[~np.isnan(points[:, 0])].T))[1][:, ::-1]
+    has_values = ~np.isnan(points[:, 0])
+    axes = np.linalg.eigh(np.cov(points[has_values].T))[1][:, ::-1]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(axes))])
     return axes * np.where(signs == 0, 1.0, signs)

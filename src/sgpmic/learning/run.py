@@ -126,8 +126,7 @@ def run(
     n_components = count_components(n_components, scaler, imputed, group)
     settings = replace(settings, n_clusters=n_clusters, n_components=n_components)
     if all_rows_equal(Y, group, scaler):
-        # With neither noise nor a mapping to learn, the bound is unbounded and the optimizer would
-        # diverge.
+        # Without noise or a mapping to learn, the bound is unbounded: the optimizer would diverge.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
     problem = problem._replace(settings=settings)
     compile_ahead(problem)

@@ -81,8 +81,7 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     before, epsilon = state.result, base.epsilon_of(found.value)
     first = before.evaluations == 0
     trial = ~first & ~state.probing
-    # Inner products over all parameters are computed once: fewer passes over large arrays, and much
-    # less to compile.
+    # Inner products over all parameters are long to compute and to compile: each just once.
     square = base.squared_norm(found.gradient)
     new_slope = base.vdot(found.gradient, state.direction)
     overlap = base.vdot(found.gradient, before.gradient)
@@ -143,9 +142,8 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     # largest element, so that no coordinate moves further, however many there are.
     reach = base.typical_size(here.point, direction) / or_one(base.max_norm(direction))
     reach = jnp.where(is_new, reach, state.reach)
-    counted = {"finite": finite, "trial": trial, "accept": accept, "stalled": stalled}
     return State(
-        result=before.after(here, tolerance, **counted),
+        result=before.after(here, tolerance, finite, trial, accept, stalled),
         probing=is_new,
         gradient_square=gradient_square,
         direction=direction,

@@ -67,8 +67,7 @@ def plan_starts(
     """Return the starts, the requested one first and retries last.
 
     A given array is used in every start. Once all kinds have been used, they repeat with other
-    seeds. With a committee, starts do not depend on ``random_state``, unless a random embedding
-    is requested. A fit that ``continues`` an earlier one has that as its only start.
+    seeds. A fit that ``continues`` an earlier one has that as its only start.
     """
     asked = settings.start
     embeddings, memberships = [asked.embedding], [asked.memberships]

@@ -93,8 +93,7 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
         return solve_triangular(factor, eye, lower=True), log_det
 
     whiteners, log_dets = map_components(one, mixture.covariances)
-    # A weight of exactly 0 has log −∞, which is right for log densities (softmax gives 0) and is
-    # excluded from sums by ``weighted_sum``.
+    # A weight of 0 has log −∞: right for log densities, and left out of sums by ``weighted_sum``.
     return LatentPrior(
         jnp.log(mixture.weights),
         mixture.means,

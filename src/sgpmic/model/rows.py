@@ -54,8 +54,7 @@ GPU_BLOCKS = (8192, 1024, 32)
 GPU_MULTIPLE = 16
 #: The pass over the rows may take 1 / GPU_SHARE of a GPU's memory.
 GPU_SHARE = 3
-#: Features and clusters are padded up to this many rows: beyond, computing takes longer than
-#: compiling.
+#: Features and clusters are padded up to this many rows; then computing takes longest anyway.
 MOST_PADDED_ROWS = 10_000
 #: Minimum numbers of features and clusters with padding.
 LEAST_FEATURES, LEAST_CLUSTERS = 4, 16

@@ -28,8 +28,7 @@ from sgpmic.model.rows import pad_rows
 
 #: Number of cross-validation folds.
 _FOLDS = 5
-#: Added to variances, relative to the mean variance: features may be copies of each other, and all
-#: rows of a cluster equal.
+#: Added to variances, relative to their mean: features may be copies, or rows of a cluster equal.
 _RIDGE = 1e-6
 #: Maximum number of features for full covariances, or of axes; and minimum number of rows per axis.
 _MOST_AXES, _ROWS_PER_AXIS = 100, 4

@@ -432,12 +432,7 @@ class Predictor:
 
     @numerics()
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
-        """Draw rows from the model; return them and their clusters, sorted by cluster.
-
-        A latent point is drawn between that of a training row and a neighbor's in the same cluster:
-        a Gaussian around a cluster's mean would also reach regions without rows, where the mapping
-        has learned nothing.
-        """
+        """Draw rows from the model; return them and their clusters, sorted by cluster."""
         weights = np.asarray(self.posterior.mixture.weights)
         counts = rng.multinomial(n_samples, weights / np.sum(weights))
         labels = np.repeat(np.arange(len(counts)), counts)
@@ -450,7 +445,10 @@ class Predictor:
         return self._restored(drawn), labels
 
     def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
-        """Draw latent points of a cluster between those of its training rows."""
+        """Draw latent points of a cluster between those of training rows and their neighbors.
+
+        A Gaussian would also reach regions without rows, where the mapping has learned nothing.
+        """
         from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
 
         own = self.X[self.S.argmax(axis=1) == cluster]

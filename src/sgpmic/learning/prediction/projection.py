@@ -143,9 +143,8 @@ def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, A
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
     """Solve for symmetric matrices (Q, Q, B); also return which are positive definite.
 
-    Gaussian elimination without pivoting, vectorized over rows, with the absolute values of the
-    pivots: a matrix that is not positive definite is replaced by one that is (a modified Cholesky
-    factorization), so that the step is a descent direction, and long where the curvature is small.
+    Gaussian elimination without pivoting, vectorized over rows. By the absolute values of the
+    pivots, as in a modified Cholesky factorization, the step is always a descent direction.
     """
     Q = len(right)
     table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)

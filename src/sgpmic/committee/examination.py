@@ -106,15 +106,6 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     return found
 
 
-class Evidence(NamedTuple):
-    """Evidence for every number of clusters."""
-
-    candidates: list[int]  # 1, 2, …
-    inputs: Floats  # (n_candidates, d) input features of the network
-    modes: int
-    labels: list[Ints]  # consensus labels
-
-
 def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     """Choose the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
@@ -124,8 +115,8 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     chosen, which need not be the most probable one.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
-    found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
-    outputs = judge.load_networks()["number of clusters"](found.inputs).mean(axis=0)
+    inputs, modes, partitions = gather_evidence(Geometry(some, MOST_TRIED), tendency)
+    outputs = judge.load_networks()["number of clusters"](inputs).mean(axis=0)
     probability, expected = softmax(outputs[:, 0]), outputs[:, 1]
     expected[0] = probability[0]  # for one cluster the ARI is either 1 or 0
     if tendency.supported and len(probability) > 1:
@@ -133,18 +124,20 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
         probability[0], expected[0] = 0.0, -np.inf
         probability /= probability.sum()
     return NumberOfClusters(
-        found.candidates[int(expected.argmax())],
-        found.candidates,
+        int(expected.argmax()) + 1,
+        list(range(1, len(partitions) + 1)),
         probability.tolist(),
         np.clip(expected, 0.0, 1.0).tolist(),
-        found.modes,
-        [_shares(labels) for labels in found.labels],
-        [[], *map(_split, found.labels[:-1], found.labels[1:])],
+        modes,
+        [_shares(labels) for labels in partitions],
+        [[], *map(_split, partitions[:-1], partitions[1:])],
     )
 
 
-def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
-    """Collect the evidence for every number of clusters.
+def gather_evidence(
+    geometry: Geometry, tendency: ClusterTendency
+) -> tuple[Floats, int, list[Ints]]:
+    """Return the network's inputs for 1, 2, … clusters, the number of modes, and the partitions.
 
     For every k ≥ 2 the committee votes: the judge's prediction, the members' agreement, validity
     indices of the consensus, the BIC of mixtures, and the number of density modes. The compactness
@@ -169,7 +162,7 @@ def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
         labels.append(outcome)
     by_number = np.array(figures).reshape(-1, N_FIGURES)
     about = np.array([*geometry.summary, np.log(modes), tendency.statistic, tendency.p_value])
-    return Evidence([1, *range(2, most + 1)], _inputs(by_number, about), modes, labels)
+    return _inputs(by_number, about), modes, labels
 
 
 def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints]:
@@ -180,7 +173,7 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
     shares = consensus(list(labels.values()), w, k)
     outcome = shares.argmax(axis=1)
     gap = _compactness(noise, k) - _compactness(geometry, k)
-    stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE).labels, k)
+    stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE)[0], k)
     bic = min(min(mixture_bic(geometry, k, each) for each in COVARIANCE_TYPES), _MOST_BIC)
     figures = np.array(
         [

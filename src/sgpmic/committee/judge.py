@@ -5,8 +5,8 @@ member clustered each of them, and small neural networks were trained to predict
 adjusted Rand index (ARI) with the true labels from internal validity indices of all partitions.
 No real data were used. The networks are an ensemble of MLPs, evaluated here with NumPy.
 
-No validity index suits all data: silhouettes and likelihoods favor blobs, cuts of neighbor graphs
-and spanning trees favor clusters separated by gaps. The judge learned when to trust which.
+Silhouettes and likelihoods favor blobs, cuts of neighbor graphs and spanning trees favor clusters
+separated by gaps: the judge learned when to trust which.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ class Perceptrons(NamedTuple):
 
     def __call__(self, x: Floats) -> Floats:
         """Return the networks' outputs (E, n, outputs) for inputs (n, d)."""
-        bound = _MOST_DEVIATIONS
-        hidden = np.clip((x - self.mean) / self.std, -bound, bound)[None]
+        hidden = np.clip((x - self.mean) / self.std, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)[None]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(hidden @ weight + bias)
         return hidden @ self.weights[-1] + self.biases[-1]

@@ -1,11 +1,7 @@
 """The members of the committee: different clustering algorithms for the same rows.
 
-No algorithm suits all data: k-means, Ward's method and Gaussian mixtures find round and elongated
-clusters; spectral clustering, Genie and density modes find strands and rings; latent class analysis
-and sparse k-means find clusters of tables with skewed, discrete or useless features.
-
-Results do not depend on a seed: k-means is initialized with Ward's clusters, mixtures with those of
-k-means, and random initializations use a fixed seed.
+No algorithm suits all data. Results do not depend on a seed: k-means is initialized with Ward's
+clusters, mixtures with those of k-means, and random initializations use a fixed seed.
 """
 
 from __future__ import annotations
@@ -437,15 +433,10 @@ MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
 }
 
 
-class Partitions(NamedTuple):
-    """The members' partitions of the rows."""
-
-    labels: dict[str, Ints]  # by member name
-    failures: dict[str, str]  # error messages of members that failed
-
-
-def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
-    """Run the members on the rows, in parallel threads if there are many rows."""
+def cluster_all(
+    geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS
+) -> tuple[dict[str, Ints], dict[str, str]]:
+    """Run the members on the rows; return their labels, and why others failed, by name."""
     names = list(names)
 
     def cluster(name: str) -> Ints | str:
@@ -461,11 +452,11 @@ def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMB
         if n_threads > 1:
             cluster("k-means")  # also computes Ward; both initialize other members
             _ = geometry.components, geometry.tree, geometry.reachability_tree
-        found = Partitions({}, {})
-        for name, labels in zip(names, threads.map(cluster, names), strict=True):
+        labels, failures = {}, {}
+        for name, found in zip(names, threads.map(cluster, names), strict=True):
             announce(f"committee: {name}")
-            if isinstance(labels, str):
-                found.failures[name] = labels
+            if isinstance(found, str):
+                failures[name] = found
             else:
-                found.labels[name] = labels
-    return found
+                labels[name] = found
+    return labels, failures

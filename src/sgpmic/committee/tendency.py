@@ -66,28 +66,15 @@ LOGNORMAL_SHIFTS = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 @dataclass(frozen=True)
 class ClusterTendency:
-    """Result of the test of cluster tendency.
+    """Result of the test of cluster tendency."""
 
-    Attributes
-    ----------
-    statistic : float
-        Distance of the table from the noise, in standard deviations of the noise.
-    p_value : float
-        The largest p-value over all null models.
-    part : str
-        The most extreme statistic, in words.
-    noise : str
-        The null model with the largest p-value.
-    draws : int
-        Number of noise tables drawn from it. A p-value below ``1 / (draws + 1)`` was extrapolated
-        from a clear lead; the simulation itself only shows p < 0.05.
-    """
-
-    statistic: float
-    p_value: float
-    part: str
-    noise: str
-    draws: int = 79  # for model files without this entry
+    statistic: float  # distance of the table from the noise, in standard deviations of the noise
+    p_value: float  # the largest over all null models
+    part: str  # the most extreme statistic, in words
+    noise: str  # the null model with the largest p-value
+    #: Number of noise tables drawn from it; 79 in model files without this entry. A p-value below
+    #: ``1 / (draws + 1)`` was extrapolated from a clear lead: the simulation only shows p < 0.05.
+    draws: int = 79
 
     @property
     def supported(self) -> bool:

@@ -205,18 +205,10 @@ def with_gaps(
 
 
 class Imputation(NamedTuple):
-    """Imputed rows.
+    """Imputed rows as arrays (n_samples, n_features), or dicts of columns."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_samples, n_features), or dict of columns
-        The rows, with missing values replaced by their expectations.
-    std : ndarray of shape (n_samples, n_features), or dict of columns
-        Standard deviations, 0 for observed values.
-    """
-
-    values: Any
-    std: Any
+    values: Any  # the rows, with missing values replaced by their expectations
+    std: Any  # standard deviations, 0 for observed values
 
 
 @dataclass

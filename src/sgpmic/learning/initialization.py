@@ -1,7 +1,5 @@
 """Initialization: embeddings, memberships and inducing points.
 
-Computed from the committee's view of the table (:class:`sgpmic.committee.dimensions.View`).
-
 Not by scikit-learn's Isomap and SpectralEmbedding, in which duplicate rows have edges of length
 zero, which sparse graphs treat as missing, and which join a disconnected graph by other links.
 """
@@ -9,7 +7,7 @@ zero, which sparse graphs treat as missing, and which join a disconnected graph 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,13 +42,6 @@ MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
 PLACED_BETWEEN = 6
 
 
-class Embedding(NamedTuple):
-    """Latent coordinates (N, Q), and notes on anything unusual."""
-
-    coordinates: Floats
-    notes: tuple[str, ...]
-
-
 def embed(
     Y: Floats,
     n_components: int,
@@ -59,8 +50,8 @@ def embed(
     n_neighbors: int = 12,
     pieces: str = "join",
     random_state: np.random.RandomState,
-) -> Embedding:
-    """Embed the rows of the data (N, D) in ``n_components`` dimensions.
+) -> tuple[Floats, tuple[str, ...]]:
+    """Return the rows of the data (N, D) in ``n_components`` dimensions, and notes.
 
     ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores scaled to unit variance), ``"spectral"``
     (Laplacian eigenmaps scaled to unit variance), ``"random"`` (standard normal), or an array
@@ -73,9 +64,9 @@ def embed(
     n_rows = len(Y)
     if not isinstance(method, str):
         shape = (n_rows, n_components)
-        return Embedding(given_array("positions", method, shape, "rows, latent dimensions"), ())
+        return given_array("positions", method, shape, "rows, latent dimensions"), ()
     if method == "random":
-        return Embedding(random_state.standard_normal((n_rows, n_components)), ())
+        return random_state.standard_normal((n_rows, n_components)), ()
 
     # Shifting and scaling keeps squares from overflowing or losing digits to a large offset.
     # Subtracting a row makes constant columns exactly zero; they do not affect the scale either,
@@ -87,7 +78,7 @@ def embed(
     if not data.any():
         noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
         note = "All rows are identical; the latent points are small random noise."
-        return Embedding(noise, (note,))
+        return noise, (note,)
 
     notes: list[str] = []
     if method in ("pca", "ppca"):
@@ -115,7 +106,7 @@ def embed(
         )
         noise = random_state.standard_normal((n_rows, n_components - n_found))
         found = np.hstack([found, _FILL_SCALE * float(found.std(axis=0).max()) * noise])
-    return Embedding(found * scale, tuple(notes))
+    return found * scale, tuple(notes)
 
 
 def _principal_scores(data: Floats, n_components: int) -> Floats:

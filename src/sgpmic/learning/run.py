@@ -1,9 +1,4 @@
-"""A complete fit, from settings and rows to a model.
-
-:func:`run` orders and scales the table, examines it, lets the committee vote, runs EM from every
-start, selects one of the fits, and runs the last E-step, on which predictions are based.
-:func:`advice` yields the warnings of a fit.
-"""
+"""A complete fit, from settings and rows to a model, and its warnings."""
 
 from __future__ import annotations
 

@@ -38,13 +38,11 @@ _FIRST_STEP = 10.0
 _LARGEST_DAMPING_INCREASE = 100.0
 # A step into a region without finite values is shortened by this factor.
 _SHORTENING_AFTER_NON_FINITE = 4.0
-# The finite-difference step for the curvature, relative to the reach, is this power of eps. The
-# difference of two gradients over a distance h has a rounding error of about r / h, where r is the
-# relative error of a gradient, and a truncation error proportional to h. They balance at
-# h = sqrt(r), relative to the size of the coordinates that move. A gradient that is a long sum
-# through a factorization loses half of its digits, so r is taken as eps**0.6. Too short a step
-# gives noise, which later steps amplify, so that results depend on the block size; the error of
-# too long a step is smooth.
+# The finite-difference step h for the curvature, relative to the reach, is this power of eps. The
+# rounding error is about r / h, with gradients of relative error r, the truncation error
+# proportional to h: they balance at h = sqrt(r). A gradient that is a long sum through a
+# factorization loses half of its digits, so r is taken as eps**0.6. Too short a step gives noise,
+# which later steps amplify; the error of too long a step is smooth.
 _PROBE = 0.3
 
 

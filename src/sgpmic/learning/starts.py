@@ -190,8 +190,7 @@ class Starts:
     ) -> tuple[Floats, Mappings]:
         """Run EM on a sample of rows; return latent points and mappings, the same in all processes.
 
-        Initialized with these, the fit of all rows takes a third fewer iterations and reaches a
-        higher bound.
+        With these, the fit of all rows takes a third fewer iterations and reaches a higher bound.
         """
         settings, group, rows, *_ = self.problem
         announce(f"learning from {len(Y)} rows first")

@@ -233,12 +233,11 @@ def update_mixture(
     nu = conjugate.pseudo_counts
     total = counts + nu
     weights = total / jnp.sum(total)
-    blended = (counts[:, None, None] * scatter + nu[:, None, None] * conjugate.scale) / jnp.where(
-        total < EMPTY, 1.0, total
-    )[:, None, None]
+    lifeless = (total < EMPTY)[:, None, None]
+    summed = counts[:, None, None] * scatter + nu[:, None, None] * conjugate.scale
+    blended = summed / jnp.where(lifeless, 1.0, total[:, None, None])
     covariances = _shape_covariances(blended, total, kind, floor)
     if kind != "tied":
-        lifeless = (total < EMPTY)[:, None, None]
         covariances = jnp.where(lifeless, old.covariances, covariances)
     return Mixture(weights, means, covariances)
 

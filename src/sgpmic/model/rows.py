@@ -1,8 +1,7 @@
 r"""The data layout for the pass over the rows: blocks, features first, with padding.
 
-Every new array shape costs seconds of compilation, so tables are padded to a few sizes: rows with
-weight 0, features that are 0 in every row, clusters that no row can belong to. Padding changes no
-sum; the true numbers of features and clusters are passed along as values, not as shapes.
+Every new array shape costs seconds of compilation, so tables are padded to a few sizes, which
+changes no sum; the true numbers of features and clusters are values, not shapes.
 
 **Missing values.** Given the latent points and the functions, a missing cell is independent of the
 observed ones, so leaving it out of every sum integrates it out exactly. Each feature then has sums

@@ -1,11 +1,8 @@
 """A fitted model in the units of the data: projection, densities, imputation and sampling.
 
-:class:`Predictor` is the array-only model that estimators and model files hold.
-
-:class:`Reference` holds its training rows. A training row is recognized by a hash of its values
-and gets its fitted latent point and memberships. Any other row starts from the latent points of
-its nearest neighbors among (a sample of) the training rows, with missing cells replaced by their
-expectations (:mod:`sgpmic.learning.gaps`).
+A training row is recognized by a hash of its values and gets its fitted latent point and
+memberships. Any other row starts from the latent points of its nearest neighbors among (a sample
+of) the training rows, with missing cells replaced by their expectations.
 """
 
 from __future__ import annotations
@@ -159,19 +156,15 @@ class Reference:
         return np.where(self.keys[places] == keys, self.order[places], -1)
 
 
-#: Sorted row hashes, and the row of each.
-SortedKeys = tuple[NDArray[np.uint64], Ints]
-
-
-def sorted_fingerprints(Y: Floats) -> SortedKeys:
+def sorted_fingerprints(Y: Floats) -> tuple[NDArray[np.uint64], Ints]:
     """Return the sorted row hashes and the rows' indices, by a stable sort."""
     keys = fingerprints(Y)
     order = np.argsort(keys, kind="stable")
     return keys[order], order
 
 
-def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
-    """Average per-row results over duplicate rows."""
+def answer_alike(rows: tuple[NDArray[np.uint64], Ints], *by_row: Floats) -> list[Floats]:
+    """Average per-row results over duplicate rows, given :func:`sorted_fingerprints`."""
     keys, order = rows
     is_new = np.append(True, keys[1:] != keys[:-1])
     if is_new.all():
@@ -190,27 +183,13 @@ def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
 
 
 class Assessment(NamedTuple):
-    """All predictions for rows.
+    """All predictions for rows."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (n_samples,)
-        The most probable cluster.
-    memberships : ndarray of shape (n_samples, n_clusters)
-        The probability of each cluster.
-    embedding : ndarray of shape (n_samples, n_components)
-        Latent points.
-    log_density : ndarray of shape (n_samples,)
-        Log density under the model, low for outliers.
-    unusual : ndarray of bool, shape (n_samples,)
-        Whether a row is an outlier.
-    """
-
-    labels: Ints
-    memberships: Floats
-    embedding: Floats
-    log_density: Floats
-    unusual: Bools
+    labels: Ints  # (n_samples,) the most probable cluster
+    memberships: Floats  # (n_samples, n_clusters) the probability of each cluster
+    embedding: Floats  # (n_samples, n_components) latent points
+    log_density: Floats  # (n_samples,) under the model, low for outliers
+    unusual: Bools  # (n_samples,) whether a row is an outlier
 
 
 class _Densities(NamedTuple):
@@ -223,7 +202,7 @@ class _Densities(NamedTuple):
 
 @dataclass
 class Predictor:
-    """A fitted model."""
+    """A fitted model, as arrays only: what estimators and model files hold."""
 
     scaler: Scaler
     posterior: Posterior

@@ -166,13 +166,7 @@ class Settings:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the values by name, as in scikit-learn, without deprecated ones.
-
-        Parameters
-        ----------
-        deep : bool
-            Ignored: there are no nested parameters.
-        """
+        """Return the values by name, without deprecated ones; ``deep`` has no effect."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {k: v for k, v in values.items() if not (isinstance(v, str) and v == DEPRECATED)}
 

@@ -46,10 +46,8 @@ class Tree(NamedTuple):
 
 
 def spanning_tree(distances: Floats) -> Tree:
-    """Return the minimum spanning tree of all pairwise distances (n, n), by Prim's algorithm.
-
-    On 3000 rows it is 60 times faster than SciPy's, which sorts all pairs.
-    """
+    """Return the minimum spanning tree of all pairwise distances (n, n), by Prim's algorithm."""
+    # On 3000 rows it is 60 times faster than SciPy's, which sorts all pairs.
     n = len(distances)
     nearest = distances[0].copy()  # distance of every row to the tree so far; start: to which row
     start, end, length = np.zeros(n, np.int64), np.zeros(n - 1, np.int64), np.zeros(n - 1)

@@ -173,18 +173,14 @@ def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
 
 
 def vote_weights(expected: Floats) -> Floats:
-    """Return vote weights (m,) from the ARIs (E, m) that each network predicts.
-
-    Averaged over the networks: where these disagree, more members count.
-    """
+    """Return vote weights (m,) from the ARIs (E, m) that each network predicts."""
+    # Averaged over the networks: where these disagree, more members count.
     return softmax(SHARPNESS * expected, axis=1).mean(axis=0)
 
 
 def penalize_small(opinion: Opinion) -> Opinion:
-    """Reduce the vote weights of partitions with a small cluster.
-
-    Only for the final vote: the evidence for a number of clusters must show that it is too high.
-    """
+    """Reduce the vote weights of partitions with a small cluster."""
+    # Only for the final vote: the evidence for a number of clusters must show that it is too high.
     is_small = opinion.indices[:, INDICES.index("smallest size")] < SMALL
     weights = opinion.weights * np.exp(-_PENALTY * is_small)
     return opinion._replace(weights=weights / weights.sum())

@@ -207,11 +207,9 @@ def epsilon_of(number: Array) -> float:
 
 
 def typical_size(point: PyTree, direction: PyTree) -> Array:
-    """Return one plus the mean of ``abs(point)`` weighted by ``abs(direction)``.
-
-    A huge coordinate that does not move thus does not set the scale for the others.
-    """
-    # Dividing by the largest element keeps products of huge gradients from overflowing.
+    """Return one plus the mean of ``abs(point)`` weighted by ``abs(direction)``."""
+    # A huge coordinate that does not move must not set the scale for the others. Dividing by the
+    # largest element keeps products of huge gradients from overflowing.
     unit = 1 / or_one(max_norm(direction))
     weights = jax.tree.map(lambda leaf: jnp.abs(leaf) * unit.astype(leaf.dtype), direction)
     total = vdot(weights, jax.tree.map(jnp.ones_like, weights))
@@ -219,21 +217,17 @@ def typical_size(point: PyTree, direction: PyTree) -> Array:
 
 
 def is_better(value: Array, square: Array, trial_value: Array, trial_square: Array) -> Array:
-    """Return whether a trial has a lower value, or an equal one and a smaller gradient.
-
-    If equal values alone were enough, steps the size of the rounding error would cycle.
-    """
+    """Return whether a trial has a lower value, or an equal one and a smaller gradient."""
+    # If equal values alone were enough, steps the size of the rounding error would cycle.
     return (trial_value < value) | ((trial_value == value) & (trial_square < square))
 
 
 def measured_decrease(
     value: Array, trial_value: Array, length: Array, slope: Array, trial_slope: Array
 ) -> Array:
-    """Return the decrease of the objective over a step, from its slopes if necessary.
-
-    Near an optimum, the difference of two values is lost to rounding long before the gradients
-    are; the trapezoidal rule on the slopes is then far more precise.
-    """
+    """Return the decrease of the objective over a step, from its slopes if necessary."""
+    # Near an optimum, the difference of two values is lost to rounding long before the gradients
+    # are; the trapezoidal rule on the slopes is then far more precise.
     difference = value - trial_value
     rounding = 8 * epsilon_of(value) * jnp.maximum(jnp.abs(value), jnp.abs(trial_value))
     by_slopes = -length * (slope + trial_slope) / 2

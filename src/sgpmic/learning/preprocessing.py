@@ -270,12 +270,10 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Floats | None:
 
 
 def dense_rows(X: Any, reduction: Floats | None) -> Floats:
-    """Return dense rows for the model, reduced if there is a reduction.
-
-    Reduced rows are bitwise the same for sparse and dense X, so that training rows are recognized.
-    """
+    """Return dense rows for the model, reduced if there is a reduction."""
     if reduction is None:
         return X.toarray() if issparse(X) else X
+    # Bitwise the same for sparse and dense X, so that training rows are recognized.
     rows = _without_gaps(X)
     if not rows.has_canonical_format:
         rows = rows.copy()  # do not modify the input
@@ -313,14 +311,11 @@ def sample_numbers(
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return the distinct rows in order of appearance, inverse indices, and counts.
-
-    Order of appearance matters because ties between neighbors are broken by position.
-    """
+    """Return the distinct rows in order of appearance, inverse indices, and counts."""
     _, first, inverse, counts = np.unique(
         points, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    order = np.argsort(first)
+    order = np.argsort(first)  # ties between neighbors are broken by position
     return points[first[order]], np.argsort(order)[inverse.reshape(-1)], counts[order]
 
 

@@ -413,21 +413,15 @@ class FitSettings(Settings):
         return self.committee is not None and by_name and 1 < self.n_clusters < n_rows
 
     def pseudo_counts(self, n_rows: int) -> Any:
-        """Return the pseudo-counts of the conjugate prior for each cluster, 0 for padding.
-
-        With ``latent='variational'`` the prior is weak, so that clusters can merge.
-        """
+        """Return the pseudo-counts of the conjugate prior for each cluster, 0 for padding."""
         strength = n_rows / self.n_clusters * float(self.em.prior_strength)
-        if self.latent == "variational":
+        if self.latent == "variational":  # a weak prior, so that clusters can merge
             strength = CONCENTRATION
         return pad(np.full(self.n_clusters, strength), (self.padded_clusters(n_rows),))
 
     def padded_clusters(self, n_rows: int) -> int:
-        """Return the number of clusters, padded to share compiled programs.
-
-        Not padded if each cluster has its own mapping: each costs a pass over the rows.
-        """
-        if self.mapping != "shared":
+        """Return the number of clusters, padded to share compiled programs."""
+        if self.mapping != "shared":  # each mapping costs a pass over the rows
             return self.n_clusters
         return padded_clusters(self.n_clusters, n_rows)
 

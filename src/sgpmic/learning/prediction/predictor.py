@@ -338,10 +338,7 @@ class Predictor:
 
     @cached_property
     def _densities(self) -> _Densities:
-        """The cluster normals, and the weight of the mapping's density beside them.
-
-        Estimated from held-out training rows, whose densities would otherwise be too high.
-        """
+        """The cluster normals, and the weight of the mapping's density beside them."""
         rows, S = self.reference.rows, self._reference_S
         # Rows count for their own cluster only: with a membership of a few percent, distant rows
         # would inflate a cluster's covariance.
@@ -349,7 +346,8 @@ class Predictor:
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
         chosen = sample_numbers(len(rows), _MOST_ASSESSED)
-        # Parameters are not refitted: only a row's own contribution to the posterior is removed.
+        # From held-out rows, whose densities would otherwise be too high. Parameters are not
+        # refitted: only a row's own contribution to the posterior is removed.
         found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
         mapping = projection.laplace(self.posterior, found)
         normals = cluster_normals.left_out_log_density(reduced[chosen], S[chosen], factors)

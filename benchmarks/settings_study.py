@@ -77,7 +77,7 @@ def problems(folder: Path) -> list[tuple[str, DataSet, int]]:
 def mixture_alone(dataset: DataSet, n_components: int, seed: int) -> np.ndarray[Any, Any]:
     """Return the labels of scikit-learn's mixture on principal components, for comparison."""
     rng = np.random.RandomState(seed)
-    scores_ = embed(dataset.Y, n_components, "pca", random_state=rng).coordinates
+    scores_, _ = embed(dataset.Y, n_components, "pca", random_state=rng)
     scores_ = scores_ / scores_.std()
     mixture = GaussianMixture(dataset.n_classes, n_init=3, random_state=seed, reg_covar=1e-4)
     return np.asarray(mixture.fit_predict(scores_))

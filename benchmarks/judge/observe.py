@@ -55,7 +55,7 @@ def observe_members(seed: int) -> Arrays:
     problem = make_problem(seed)
     k = asked_for(seed, problem)
     geometry = Geometry(scaled(problem), k)
-    found = cluster_all(geometry, k).labels
+    found, _ = cluster_all(geometry, k)
     numbers = {name: i for i, name in enumerate(MEMBERS)}
     return {
         "indices": validity_indices(geometry, list(found.values()), k),
@@ -112,7 +112,7 @@ def observe_votes(seed: int, make: Callable[[int], Problem] = make_problem) -> A
     problem = _sampled(make(seed), MOST_VOTED_ON, rng)
     geometry = Geometry(scaled(problem), MOST_TRIED)
     k = asked_for(seed, problem)
-    labels = cluster_all(geometry, k).labels
+    labels, _ = cluster_all(geometry, k)
     opinion = penalize_small(judge(geometry, labels, k))
     shares = consensus(list(labels.values()), opinion.weights, k)
     outcome = shares.argmax(axis=1)
@@ -129,11 +129,11 @@ def observe_numbers(seed: int, make: Callable[[int], Problem] = make_problem) ->
     problem = _sampled(make(seed), MOST_EXAMINED, np.random.default_rng([seed, 2]))
     Y = scaled(problem)
     voted_on = sample_numbers(len(Y), MOST_VOTED_ON)
-    found = gather_evidence(Geometry(Y[voted_on], MOST_TRIED), cluster_tendency(Y))
+    inputs, _, partitions = gather_evidence(Geometry(Y[voted_on], MOST_TRIED), cluster_tendency(Y))
     return {
-        "candidates": np.array(found.candidates),
-        "inputs": found.inputs.astype(np.float32),
-        "ari": np.array([adjusted_rand_score(problem.y[voted_on], each) for each in found.labels]),
+        "candidates": np.arange(1, len(partitions) + 1),
+        "inputs": inputs.astype(np.float32),
+        "ari": np.array([adjusted_rand_score(problem.y[voted_on], each) for each in partitions]),
         "k": np.array(int(problem.y.max()) + 1),
     }
 

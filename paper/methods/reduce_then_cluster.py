@@ -15,7 +15,7 @@ def run_linear(kind: str, problem: Problem, seed: int) -> Clustering:
     from. The posterior means of probabilistic PCA would shrink weak components a little more.
     """
     rng = np.random.RandomState(seed)
-    scores = embed(problem.Y, problem.n_components, kind, random_state=rng).coordinates
+    scores, _ = embed(problem.Y, problem.n_components, kind, random_state=rng)
     return cluster_embedding(scores, problem.n_clusters, rng)
 
 
@@ -26,14 +26,14 @@ def run_isomap(problem: Problem, seed: int) -> Clustering:
     other rows are put at 0, as in the paper.
     """
     rng = np.random.RandomState(seed)
-    found = embed(
+    found, _ = embed(
         problem.Y,
         problem.n_components,
         "isomap",
         n_neighbors=12,
         pieces="largest",
         random_state=rng,
-    ).coordinates
+    )
     found = found - found.mean(axis=0)
     deviations = found.std(axis=0)
     # A constant dimension stays at 0.

@@ -434,12 +434,10 @@ def get_kernel(kernel: str | Kernel) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     if isinstance(kernel, str):
-        if kernel not in KERNELS:
-            raise InvalidParameterError(
-                "kernel",
-                f"={kernel!r} is not known; use one of {', '.join(sorted(KERNELS))}.",
-            )
-        return KERNELS[kernel]()
+        if kernel in KERNELS:
+            return KERNELS[kernel]()
+        names = ", ".join(sorted(KERNELS))
+        raise InvalidParameterError("kernel", f"={kernel!r} is not known; use one of {names}.")
     raise InvalidParameterError(
         "kernel",
         f" must be a name or a kernel object of sgpmic.kernels, got {type(kernel).__name__}.",

@@ -110,7 +110,7 @@ def problems() -> list[tuple[Geometry, np.ndarray, dict[str, np.ndarray], int]]:
         k = int(problem.y.max()) + 1
         if k > 1 and len(problem.y) <= 400:
             geometry = Geometry(scaled(problem), k)
-            found.append((geometry, problem.y, cluster_all(geometry, k).labels, k))
+            found.append((geometry, problem.y, cluster_all(geometry, k)[0], k))
         seed += 1
     return found
 

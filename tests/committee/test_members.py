@@ -89,10 +89,10 @@ def test_all_find_separate_clusters() -> None:
     rng = np.random.RandomState(0)
     labels = np.repeat(np.arange(3), 50)
     Y = 8.0 * np.eye(10)[labels] + rng.standard_normal((150, 10))
-    found = cluster_all(Geometry(Y, 3), 3)
-    assert not found.failures
-    assert set(found.labels) == set(MEMBERS)
-    for name, each in found.labels.items():
+    found, failures = cluster_all(Geometry(Y, 3), 3)
+    assert not failures
+    assert set(found) == set(MEMBERS)
+    for name, each in found.items():
         if name != "subspaces":  # which three clouds are not
             # Seven of ten features are noise, which counts as much in bins as the others do.
             assert adjusted_rand_score(labels, each) > (0.9 if "latent" in name else 0.98), name
@@ -197,11 +197,11 @@ def test_a_member_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("no such luck")
 
     monkeypatch.setitem(members.MEMBERS, "Ward", fails)
-    found = cluster_all(Geometry(rows(0), 2), 2)
-    assert found.failures["Ward"] == "no such luck"
-    assert "at least 8 features" in found.failures["subspaces"]
-    assert "Ward" not in found.labels
-    assert "k-means" in found.labels
+    labels, failures = cluster_all(Geometry(rows(0), 2), 2)
+    assert failures["Ward"] == "no such luck"
+    assert "at least 8 features" in failures["subspaces"]
+    assert "Ward" not in labels
+    assert "k-means" in labels
 
 
 # ---------------------------------------------------------------------------- modes of the density
@@ -257,16 +257,16 @@ def test_wide_tables_are_rotated() -> None:
     assert (geometry.Y[7] == geometry.Y[3]).all()
     np.testing.assert_allclose(geometry.distances, cdist(Y, Y), rtol=1e-12, atol=1e-6)
     labels = KMeans(2, n_init=10, random_state=0).fit_predict(Y)
-    assert adjusted_rand_score(labels, cluster_all(geometry, 2).labels["k-means"]) == 1.0
+    assert adjusted_rand_score(labels, cluster_all(geometry, 2)[0]["k-means"]) == 1.0
     assert geometry.summary[1] == np.log(300)
 
 
 def test_members_find_the_same_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     Y = np.random.default_rng(0).normal(size=(90, 9)) + 3.0 * (np.arange(90) % 3)[:, None]
-    alone = cluster_all(Geometry(Y, 3), 3)
+    alone, _ = cluster_all(Geometry(Y, 3), 3)
     monkeypatch.setattr(members, "_ROWS_FOR_THREADS", 1)
     monkeypatch.setattr(members, "cpu_count", lambda: 4)
-    together = cluster_all(Geometry(Y, 3), 3)
-    assert list(together.labels) == list(alone.labels) == list(MEMBERS)
-    for name, labels in alone.labels.items():
-        np.testing.assert_array_equal(together.labels[name], labels, err_msg=name)
+    together, _ = cluster_all(Geometry(Y, 3), 3)
+    assert list(together) == list(alone) == list(MEMBERS)
+    for name, labels in alone.items():
+        np.testing.assert_array_equal(together[name], labels, err_msg=name)

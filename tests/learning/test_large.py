@@ -24,19 +24,19 @@ def test_rows_outside_the_sample_lie_among_their_like(
     for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
         monkeypatch.setattr(initialization, name, 300)
     Y, labels = groups(2000)
-    found = embed(Y, 2, method, random_state=np.random.RandomState(1))
-    assert any("300 of the 2000 rows" in note for note in found.notes)
-    shares = initial_memberships(found.coordinates, 3, "kmeans", np.random.RandomState(0))
+    found, notes = embed(Y, 2, method, random_state=np.random.RandomState(1))
+    assert any("300 of the 2000 rows" in note for note in notes)
+    shares = initial_memberships(found, 3, "kmeans", np.random.RandomState(0))
     assert adjusted_rand_score(labels, shares.argmax(axis=1)) > 0.99
 
 
 def test_rows_of_the_sample_keep_their_own_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     Y, _ = groups(400)
-    whole = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
+    whole = embed(Y, 2, random_state=np.random.RandomState(1))[0]
     # A sample of all rows but one: the graph hardly changes, so neither do the positions.
     for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
         monkeypatch.setattr(initialization, name, 399)
-    sampled = embed(Y, 2, random_state=np.random.RandomState(1)).coordinates
+    sampled = embed(Y, 2, random_state=np.random.RandomState(1))[0]
     moved = np.linalg.norm(sampled - whole, axis=1) / whole.std()
     assert np.median(moved) < 0.05
     assert np.isfinite(sampled).all()
@@ -46,7 +46,7 @@ def test_equal_rows_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
         monkeypatch.setattr(initialization, name, 50)
     Y = np.repeat(groups(60)[0], 3, axis=0)
-    found = embed(Y, 2, random_state=np.random.RandomState(0)).coordinates
+    found = embed(Y, 2, random_state=np.random.RandomState(0))[0]
     np.testing.assert_array_equal(found[::3], found[1::3])
 
 

@@ -12,7 +12,7 @@ from sgpmic._runtime import numerics
 from sgpmic.learning import neighbors
 
 #: On a processor scikit-learn searches, elsewhere a compiled program does.
-METHODS = [neighbors._by_search, neighbors._on_device]
+METHODS = [neighbors.interpolate, neighbors._on_device]
 
 
 def _expected(sample: Any, known: Any, rows: Any, k: int) -> Any:

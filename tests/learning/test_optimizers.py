@@ -194,7 +194,8 @@ def test_lbfgs_direction_equals_dense_bfgs() -> None:
     hessian = root @ root.T + np.eye(dimension)
     steps = generator.normal(size=(5, dimension))
     changes = steps @ hessian
-    history = optimizers._empty_history(jnp.zeros(dimension), memory, jnp.dtype("float64"))
+    slots = jnp.zeros((memory, dimension))
+    history = optimizers._History(slots, slots, jnp.zeros(memory), jnp.zeros((), jnp.int32))
     remember = jax.jit(optimizers._remember)
     for step, change in zip(steps, changes, strict=True):
         history = remember(history, True, step, change)

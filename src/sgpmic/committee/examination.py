@@ -34,8 +34,7 @@ _R = TypeVar("_R")
 
 #: Bounds of the largest number of clusters tried, which is otherwise the number of modes plus two.
 LEAST_TRIED, MOST_TRIED = 12, 20
-#: Minimum prominence of a mode (log density above its saddle): spurious modes of a density
-#: estimate from ten neighbors seldom reach it.
+#: Minimum prominence of a mode (log density above its saddle), which spurious ones seldom reach.
 _PROMINENT = 1.6
 #: The members that do not vote on the number of clusters, because they are slow.
 _SLOW = ("random starts", "subspaces", "latent classes")
@@ -107,31 +106,17 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     return found
 
 
-class Evidence(NamedTuple):
-    """Evidence for every number of clusters."""
-
-    candidates: list[int]  # 1, 2, …
-    inputs: Floats  # (n_candidates, d) input features of the network
-    modes: int
-    labels: list[Ints]  # consensus labels
-
-
 def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     """Choose the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
-    For every k ≥ 2 the committee votes, and the vote yields evidence: the judge's prediction, the
-    members' agreement, validity indices of the consensus, the BIC of mixtures, and the number of
-    density modes. Two statistics are compared with those of Gaussian noise of the same covariance:
-    the compactness of the k-means clusters (the gap statistic of Tibshirani, Walther and Hastie)
-    and the agreement of the clusterings (stability). For k = 1 there is the test of cluster
-    tendency. From the evidence, small neural networks predict the probability of every k and the
-    ARI of its consensus with the true clusters, whatever their number (for their training see
-    :mod:`sgpmic.committee.judge`). The k with the largest predicted ARI is chosen, which need not
-    be the most probable one.
+    From evidence for every k (:func:`gather_evidence`), small neural networks predict its
+    probability and the ARI of its consensus with the true clusters, whatever their number (for
+    their training see :mod:`sgpmic.committee.judge`). The k with the largest predicted ARI is
+    chosen, which need not be the most probable one.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
-    found = gather_evidence(Geometry(some, MOST_TRIED), tendency)
-    outputs = judge.load_networks()["number of clusters"](found.inputs).mean(axis=0)
+    inputs, modes, partitions = gather_evidence(Geometry(some, MOST_TRIED), tendency)
+    outputs = judge.load_networks()["number of clusters"](inputs).mean(axis=0)
     probability, expected = softmax(outputs[:, 0]), outputs[:, 1]
     expected[0] = probability[0]  # for one cluster the ARI is either 1 or 0
     if tendency.supported and len(probability) > 1:
@@ -139,18 +124,26 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
         probability[0], expected[0] = 0.0, -np.inf
         probability /= probability.sum()
     return NumberOfClusters(
-        found.candidates[int(expected.argmax())],
-        found.candidates,
+        int(expected.argmax()) + 1,
+        list(range(1, len(partitions) + 1)),
         probability.tolist(),
         np.clip(expected, 0.0, 1.0).tolist(),
-        found.modes,
-        [_shares(labels) for labels in found.labels],
-        [[], *map(_split, found.labels[:-1], found.labels[1:])],
+        modes,
+        [_shares(labels) for labels in partitions],
+        [[], *map(_split, partitions[:-1], partitions[1:])],
     )
 
 
-def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
-    """Collect the evidence for every number of clusters."""
+def gather_evidence(
+    geometry: Geometry, tendency: ClusterTendency
+) -> tuple[Floats, int, list[Ints]]:
+    """Return the network's inputs for 1, 2, … clusters, the number of modes, and the partitions.
+
+    For every k ≥ 2 the committee votes: the judge's prediction, the members' agreement, validity
+    indices of the consensus, the BIC of mixtures, and the number of density modes. The compactness
+    of the k-means clusters (the gap statistic of Tibshirani, Walther and Hastie) and the agreement
+    of the clusterings (stability) are compared with those of Gaussian noise.
+    """
     Y = geometry.Y
     prominence = find_modes(geometry.neighbor_distances, geometry.neighbors).prominence
     # Heights are −log r² of the neighbor distances r; a log density is −d log r in d dimensions.
@@ -169,7 +162,7 @@ def gather_evidence(geometry: Geometry, tendency: ClusterTendency) -> Evidence:
         labels.append(outcome)
     by_number = np.array(figures).reshape(-1, N_FIGURES)
     about = np.array([*geometry.summary, np.log(modes), tendency.statistic, tendency.p_value])
-    return Evidence([1, *range(2, most + 1)], _inputs(by_number, about), modes, labels)
+    return _inputs(by_number, about), modes, labels
 
 
 def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[Floats, Ints]:
@@ -180,7 +173,7 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
     shares = consensus(list(labels.values()), w, k)
     outcome = shares.argmax(axis=1)
     gap = _compactness(noise, k) - _compactness(geometry, k)
-    stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE).labels, k)
+    stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE)[0], k)
     bic = min(min(mixture_bic(geometry, k, each) for each in COVARIANCE_TYPES), _MOST_BIC)
     figures = np.array(
         [
@@ -219,11 +212,7 @@ def _split(before: Ints, after: Ints) -> list[float]:
 
 
 def _inputs(figures: Floats, about: Floats) -> Floats:
-    """Return the network's inputs, k = 1 first.
-
-    For k = 1 these are the extremes of all statistics over k; for the others their statistics, and
-    the differences from those of k − 1 and k + 1 and from the extremes.
-    """
+    """Return the network's inputs, k = 1 first, for which they are the extremes over all k."""
     n = len(figures)
     padded = figures if n else np.zeros((1, N_FIGURES))
     largest, smallest = padded.max(axis=0), padded.min(axis=0)

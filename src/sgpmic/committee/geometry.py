@@ -46,10 +46,8 @@ class Tree(NamedTuple):
 
 
 def spanning_tree(distances: Floats) -> Tree:
-    """Return the minimum spanning tree of all pairwise distances (n, n), by Prim's algorithm.
-
-    On 3000 rows it is 60 times faster than SciPy's, which sorts all pairs.
-    """
+    """Return the minimum spanning tree of all pairwise distances (n, n), by Prim's algorithm."""
+    # On 3000 rows it is 60 times faster than SciPy's, which sorts all pairs.
     n = len(distances)
     nearest = distances[0].copy()  # distance of every row to the tree so far; start: to which row
     start, end, length = np.zeros(n, np.int64), np.zeros(n - 1, np.int64), np.zeros(n - 1)
@@ -94,25 +92,20 @@ class Geometry:
         return cdist(self.Y, self.Y)
 
     @cached_property
-    def _nearest(self) -> tuple[Floats, Ints]:
+    def neighbors(self) -> Ints:
+        """Indices of the nearest neighbors (n, k)."""
         k = min(N_NEIGHBORS, len(self) - 1)
-        apart = self.distances + 0.0
+        apart = self.distances.copy()
         np.fill_diagonal(apart, np.inf)
         some = np.argpartition(apart, k - 1, axis=1)[:, :k]
         some.sort(axis=1)  # break ties by row index
-        near = np.take_along_axis(apart, some, axis=1)
-        order = np.argsort(near, axis=1, kind="stable")
-        return np.take_along_axis(near, order, axis=1), np.take_along_axis(some, order, axis=1)
+        order = np.argsort(np.take_along_axis(apart, some, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(some, order, axis=1)
 
-    @property
+    @cached_property
     def neighbor_distances(self) -> Floats:
         """Distances to the nearest neighbors (n, k), in ascending order."""
-        return self._nearest[0]
-
-    @property
-    def neighbors(self) -> Ints:
-        """Indices of the nearest neighbors (n, k)."""
-        return self._nearest[1]
+        return np.take_along_axis(self.distances, self.neighbors, axis=1)
 
     @cached_property
     def tree(self) -> Tree:

@@ -5,8 +5,8 @@ member clustered each of them, and small neural networks were trained to predict
 adjusted Rand index (ARI) with the true labels from internal validity indices of all partitions.
 No real data were used. The networks are an ensemble of MLPs, evaluated here with NumPy.
 
-No validity index suits all data: silhouettes and likelihoods favor blobs, cuts of neighbor graphs
-and spanning trees favor clusters separated by gaps. The judge learned when to trust which.
+Silhouettes and likelihoods favor blobs, cuts of neighbor graphs and spanning trees favor clusters
+separated by gaps: the judge learned when to trust which.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ class Perceptrons(NamedTuple):
 
     def __call__(self, x: Floats) -> Floats:
         """Return the networks' outputs (E, n, outputs) for inputs (n, d)."""
-        bound = _MOST_DEVIATIONS
-        hidden = np.clip((x - self.mean) / self.std, -bound, bound)[None]
+        hidden = np.clip((x - self.mean) / self.std, -_MOST_DEVIATIONS, _MOST_DEVIATIONS)[None]
         for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
             hidden = np.tanh(hidden @ weight + bias)
         return hidden @ self.weights[-1] + self.biases[-1]
@@ -133,6 +132,8 @@ def parse_networks(content: bytes) -> dict[str, Perceptrons]:
         arrays = load(content)
         if metadata["digest"] != digest(arrays):
             raise ValueError("its digest does not match")
+        if not all(np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("weights are not finite")
         names = sorted({name.partition(".")[0] for name in arrays})
         return {name: _network(arrays, name) for name in names}
     except Exception as error:
@@ -142,17 +143,13 @@ def parse_networks(content: bytes) -> dict[str, Perceptrons]:
 
 
 def _network(arrays: Mapping[str, Floats], name: str) -> Perceptrons:
-    n_layers = sum(key.startswith(f"{name}.weight") for key in arrays)
-    layers = range(n_layers)
-    network = Perceptrons(
+    layers = range(sum(key.startswith(f"{name}.weight") for key in arrays))
+    return Perceptrons(
         arrays[f"{name}.mean"].astype(np.float64),
         arrays[f"{name}.std"].astype(np.float64),
         tuple(arrays[f"{name}.weight{i}"].astype(np.float64) for i in layers),
         tuple(arrays[f"{name}.bias{i}"].astype(np.float64)[:, None] for i in layers),
     )
-    if not all(np.isfinite(leaf).all() for leaf in (*network.weights, *network.biases)):
-        raise ValueError("weights are not finite")
-    return network
 
 
 def digest(arrays: Mapping[str, Floats]) -> str:
@@ -176,19 +173,14 @@ def judge(geometry: Geometry, labels: Mapping[str, Ints], k: int) -> Opinion:
 
 
 def vote_weights(expected: Floats) -> Floats:
-    """Return vote weights (m,) from the ARIs (E, m) that each network predicts.
-
-    Weights are computed for each network and then averaged: where the networks disagree, as on
-    out-of-distribution data, more members count.
-    """
+    """Return vote weights (m,) from the ARIs (E, m) that each network predicts."""
+    # Averaged over the networks: where these disagree, more members count.
     return softmax(SHARPNESS * expected, axis=1).mean(axis=0)
 
 
 def penalize_small(opinion: Opinion) -> Opinion:
-    """Reduce the vote weights of partitions with a small cluster.
-
-    Only for the final vote: the evidence for a number of clusters must show that it is too high.
-    """
+    """Reduce the vote weights of partitions with a small cluster."""
+    # Only for the final vote: the evidence for a number of clusters must show that it is too high.
     is_small = opinion.indices[:, INDICES.index("smallest size")] < SMALL
     weights = opinion.weights * np.exp(-_PENALTY * is_small)
     return opinion._replace(weights=weights / weights.sum())
@@ -202,10 +194,7 @@ def pairwise_agreement(labels: Ints, k: int) -> Floats:
 
 
 def adjusted_rand(common: Floats, n: int) -> Floats:
-    """Return the pairwise adjusted Rand indices (m, m) of m partitions of n rows.
-
-    ``common`` (m, k, m, k) are the contingency tables of all pairs of partitions.
-    """
+    """Return the adjusted Rand indices (m, m) from contingency tables ``common`` (m, k, m, k)."""
     together = np.sum(common * (common - 1.0), axis=(1, 3)) / 2.0
     of_each = np.diag(together)  # pairs of rows in the same cluster
     expected = np.outer(of_each, of_each) / max(n * (n - 1) / 2.0, 1.0)
@@ -217,11 +206,7 @@ def adjusted_rand(common: Floats, n: int) -> Floats:
 def judge_inputs(
     names: Sequence[str], indices: Floats, agreement: Floats, summary: Sequence[float], k: int
 ) -> Floats:
-    """Return the judge's input features (m, d) for every member.
-
-    Every index, raw and relative to the other members (standardized, minus the largest, and as a
-    rank), the member one-hot encoded, and features of the data set.
-    """
+    """Return the judge's inputs (m, d): indices, raw and relative, names, the data's features."""
     m = len(names)
     others = agreement[~np.eye(m, dtype=bool)].reshape(m, m - 1) if m > 1 else np.ones((m, 1))
     own = np.column_stack([indices, others.mean(1), others.max(1), np.median(others, axis=1)])
@@ -229,18 +214,9 @@ def judge_inputs(
     relative = (own - own.mean(axis=0)) / (own.std(axis=0) + 1e-6)
     kinds = np.array([[name == each for each in MEMBERS] for name in names], dtype=np.float64)
     by_name = dict(zip(INDICES, indices.T, strict=True))
-    problem = [
-        *summary,
-        np.log(k),
-        others.mean(),
-        by_name["cut"].min(),
-        by_name["silhouette"].max(),
-        by_name["full BIC"].max(),
-        by_name["reachability tree gap"].max(),
-    ]
-    return np.column_stack(
-        [own, relative, own - own.max(axis=0), rank, kinds, np.tile(problem, (m, 1))]
-    )
+    best = [by_name[name].max() for name in ("silhouette", "full BIC", "reachability tree gap")]
+    problem = np.tile([*summary, np.log(k), others.mean(), by_name["cut"].min(), *best], (m, 1))
+    return np.column_stack([own, relative, own - own.max(axis=0), rank, kinds, problem])
 
 
 def validity_indices(geometry: Geometry, partitions: Sequence[Ints], k: int) -> Floats:

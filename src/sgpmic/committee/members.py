@@ -1,11 +1,7 @@
 """The members of the committee: different clustering algorithms for the same rows.
 
-No algorithm suits all data: k-means, Ward's method and Gaussian mixtures find round and elongated
-clusters; spectral clustering, Genie and density modes find strands and rings; latent class analysis
-and sparse k-means find clusters of tables with skewed, discrete or useless features.
-
-Results do not depend on a seed: k-means is initialized with Ward's clusters, mixtures with those of
-k-means, and random initializations use a fixed seed.
+No algorithm suits all data. Results do not depend on a seed: k-means is initialized with Ward's
+clusters, mixtures with those of k-means, and random initializations use a fixed seed.
 """
 
 from __future__ import annotations
@@ -51,8 +47,7 @@ _RIDGE = 0.1
 
 #: Pseudocount of every bin in latent class analysis, and of every class.
 _PSEUDOCOUNT = 0.5
-#: Maximum number of EM iterations of latent classes, and the increase of the log-likelihood per row
-#: at which they stop.
+#: EM iterations of latent classes at most, and the gain in log-likelihood per row that ends them.
 _MOST_ITERATIONS, _TOLERANCE = 50, 1e-4
 #: Certainty of the initial classes.
 _CERTAINTY = 0.9
@@ -82,9 +77,12 @@ def _ward(geometry: Geometry, k: int) -> Ints:
 
 
 def _k_means(geometry: Geometry, k: int) -> Ints:
-    Y = geometry.Y
-    centers = _centers(Y, geometry.once(_ward, k), k)
-    return np.asarray(KMeans(k, init=centers, n_init=1).fit_predict(Y))
+    return _k_means_from(geometry.once(_ward, k), geometry.Y)
+
+
+def _k_means_from(labels: Ints, Y: Floats) -> Ints:
+    start = _centers(Y, labels)
+    return np.asarray(KMeans(len(start), init=start, n_init=1).fit_predict(Y))
 
 
 def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
@@ -96,8 +94,8 @@ def _new_mixture(k: int, kind: str, **options: Any) -> GaussianMixture:
 def fit_mixture(geometry: Geometry, k: int, covariance_type: str) -> GaussianMixture:
     """Fit a Gaussian mixture to the leading principal components, initialized by k-means."""
     Z, labels = geometry.components, geometry.once(_k_means, k)
-    k = int(labels.max()) + 1  # may be smaller with duplicate rows
-    means = _centers(Z, labels, k)
+    means = _centers(Z, labels)
+    k = len(means)  # may be smaller with duplicate rows
     off_center = Z - means[labels]
     tied = covariance_type == "tied"
     parts = [off_center] if tied else [off_center[labels == each] for each in range(k)]
@@ -139,10 +137,9 @@ def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
 
 
 def latent_classes(geometry: Geometry, k: int) -> Ints:
-    """Cluster rows by latent class analysis of binned features, whatever their distributions.
+    """Cluster rows by latent class analysis of binned features, which are independent in a class.
 
-    The model: within a class, features are independent, and each bin has its own probability. EM
-    starts from the clusters of k-means and of Ward's method; the higher likelihood wins.
+    EM starts from the clusters of k-means and of Ward's method; the higher likelihood wins.
     """
     starts = [geometry.once(_k_means, k), geometry.once(_ward, k)]
     found = [_class_em(geometry.bins, labels, k) for labels in starts]
@@ -181,10 +178,7 @@ def sparse_k_means(geometry: Geometry, k: int) -> Ints:
     Y = Y[:, np.sort(np.argsort(-between, kind="stable")[:_MOST_WEIGHTED])]
     for _ in range(_UPDATES):
         weights = _sparse_weights(_between_clusters(Y, labels))
-        weighted = Y * np.sqrt(weights)
-        k = int(labels.max()) + 1
-        start = _centers(weighted, labels, k)
-        found = np.asarray(KMeans(k, init=start, n_init=1).fit_predict(weighted))
+        found = _k_means_from(labels, Y * np.sqrt(weights))
         before, labels = labels, np.unique(found, return_inverse=True)[1]
         if np.array_equal(labels, before):
             break
@@ -193,17 +187,14 @@ def sparse_k_means(geometry: Geometry, k: int) -> Ints:
 
 def _between_clusters(Y: Floats, labels: Ints) -> Floats:
     """Return the between-cluster sums of squares (p,) of centered features."""
-    return np.bincount(labels) @ _centers(Y, labels, int(labels.max()) + 1) ** 2
+    return np.bincount(labels) @ _centers(Y, labels) ** 2
 
 
 def _sparse_weights(between: Floats) -> Floats:
-    """Return the weights of Euclidean norm 1 and bounded sum that maximize ``between @ weights``.
-
-    They are soft-thresholded, by the threshold at which the bound is met.
-    """
+    """Return the weights of norm 1 and bounded sum that maximize ``between @ weights``."""
     bound = max(_L1_BOUND * np.sqrt(len(between)), 1.0)
 
-    def weights(threshold: float) -> Floats:
+    def weights(threshold: float) -> Floats:  # soft-thresholded
         above = np.maximum(between - threshold, 0.0)
         return above / max(float(np.linalg.norm(above)), np.finfo(float).tiny)
 
@@ -256,11 +247,9 @@ def laplacian_eigenvectors(graph: Any, number: int, *, factorize: bool = True) -
     """Return the same eigenvectors as scikit-learn's ``spectral_embedding``, up to signs.
 
     Since SciPy 1.17, ARPACK restarts on a disconnected graph from a vector seeded by the operating
-    system unless it is passed a generator; scikit-learn passes none.
-
-    Without ``factorize``, the Laplacian of a connected graph is only multiplied with vectors. The
-    Lanczos method finds the same eigenvectors unless eigenvalues coincide, as they do for several
-    connected components.
+    system unless it is passed a generator; scikit-learn passes none. Without ``factorize``, the
+    Laplacian of a connected graph is only multiplied with vectors: the same eigenvectors, unless
+    eigenvalues coincide, as they do for several connected components.
     """
     laplacian, degrees = csgraph.laplacian(graph, normed=True, return_diag=True)
     options = {"v0": np.random.RandomState(0).uniform(-1, 1, len(degrees)), "tol": 0}
@@ -282,8 +271,8 @@ def _spectral(geometry: Geometry, k: int, embed: Callable[..., Floats], *options
     return np.asarray(KMeans(k, n_init=10, random_state=0).fit_predict(leading))
 
 
-def _centers(Y: Floats, labels: Ints, k: int) -> Floats:
-    return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(k)])
+def _centers(Y: Floats, labels: Ints) -> Floats:
+    return np.stack([Y[labels == cluster].mean(axis=0) for cluster in range(labels.max() + 1)])
 
 
 def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> Ints:
@@ -309,8 +298,7 @@ def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
     for edge in range(n - 1):
         edges[start[edge]].append(edge)
         edges[end[edge]].append(edge)
-    # Heaps of clusters, with their shortest edges, by size; they may contain clusters that are no
-    # more.
+    # Heaps of clusters, with their shortest edges, by size; some of the clusters may be no more.
     of_size = {1: sorted((own[0], row) for row, own in enumerate(edges))}
     differences = 0  # the sum of |size_i - size_j| over pairs of clusters
     done, order, shortest = [False] * n, [], 0  # the last entry is a sentinel
@@ -365,16 +353,15 @@ def _ends(links: Ints) -> Ints:
 class Modes(NamedTuple):
     """The density modes on a neighbor graph.
 
-    Every row climbs the graph to a mode. Two modes meet at a saddle; the prominence of the lower
-    one is its log density minus the saddle's. The most prominent modes are the clusters, every
-    other mode is merged into its parent, the higher mode that it meets first. This is ToMATo
-    (Chazal, Guibas, Oudot and Skraba, *Persistence-based clustering in Riemannian manifolds*,
-    J. ACM 60, 2013) with a nearest-neighbor density estimate.
+    The most prominent modes are the clusters, every other mode is merged into its parent. This is
+    ToMATo (Chazal, Guibas, Oudot and Skraba, *Persistence-based clustering in Riemannian
+    manifolds*, J. ACM 60, 2013) with a nearest-neighbor density estimate.
     """
 
     mode: Ints  # (n,) the mode that every row climbs to
-    prominence: Floats  # (n_modes,) infinite for the highest mode of a connected component
-    parent: Ints  # (n_modes,) the mode it is merged into, or itself
+    #: (n_modes,) Log density above the saddle to a higher mode; infinite if there is none.
+    prominence: Floats
+    parent: Ints  # (n_modes,) the higher mode that it meets first, or itself
 
 
 def find_modes(distances: Floats, neighbors: Ints) -> Modes:
@@ -446,15 +433,10 @@ MEMBERS: dict[str, Callable[[Geometry, int], Ints]] = {
 }
 
 
-class Partitions(NamedTuple):
-    """The members' partitions of the rows."""
-
-    labels: dict[str, Ints]  # by member name
-    failures: dict[str, str]  # error messages of members that failed
-
-
-def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS) -> Partitions:
-    """Run the members on the rows, in parallel threads if there are many rows."""
+def cluster_all(
+    geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMBERS
+) -> tuple[dict[str, Ints], dict[str, str]]:
+    """Run the members on the rows; return their labels, and why others failed, by name."""
     names = list(names)
 
     def cluster(name: str) -> Ints | str:
@@ -470,11 +452,11 @@ def cluster_all(geometry: Geometry, n_clusters: int, names: Iterable[str] = MEMB
         if n_threads > 1:
             cluster("k-means")  # also computes Ward; both initialize other members
             _ = geometry.components, geometry.tree, geometry.reachability_tree
-        found = Partitions({}, {})
-        for name, labels in zip(names, threads.map(cluster, names), strict=True):
+        labels, failures = {}, {}
+        for name, found in zip(names, threads.map(cluster, names), strict=True):
             announce(f"committee: {name}")
-            if isinstance(labels, str):
-                found.failures[name] = labels
+            if isinstance(found, str):
+                failures[name] = found
             else:
-                found.labels[name] = labels
-    return found
+                labels[name] = found
+    return labels, failures

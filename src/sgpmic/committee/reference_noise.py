@@ -65,8 +65,7 @@ def quantiles(X: Floats) -> Floats:
         if len(values) > FEW_VALUES:
             continuous.append(i)
             continue
-        place = np.searchsorted(np.cumsum(counts) / n, GRID)
-        tables[i] = values[np.minimum(place, len(values) - 1)]
+        tables[i] = values.take(np.searchsorted(np.cumsum(counts) / n, GRID), mode="clip")
     for first in range(0, len(continuous), _TOGETHER):
         part = continuous[first : first + _TOGETHER]
         tables[part] = _continuous_quantiles(X[:, part])
@@ -107,14 +106,13 @@ def _moved(table: Floats, at: Floats, scale: Floats) -> Floats:
 def axis_scales(Z: Floats, rng: np.random.Generator) -> Floats:
     """Return factors for the axes with which sampled noise has the table's sample variances.
 
-    Sample variances along principal axes vary more than the population's. Noise drawn with the
-    sample variances would be narrower than the table in all but the first directions, and have
-    fewer directions with chance groups.
+    Those vary more along principal axes than the population's: noise drawn with them would be too
+    narrow in all but the first directions, and have fewer directions with chance groups.
     """
+    if Z.shape[1] == 1:
+        return np.ones(1)
     seen = np.linalg.norm(Z, axis=0)
     drawn_with = seen.copy()
-    if len(seen) == 1:
-        return np.ones(1)
     for _ in range(4):
         logs = np.zeros_like(seen)
         for _ in range(6):
@@ -225,8 +223,8 @@ def mixed_columns(table: MixedTable, kept: int) -> Draw:
         if last - first == 1:
             along = values[:, 0]
         ranks.append(stats.rankdata(along[value]))
-        in_order = np.argsort(along[value], kind="stable")
-        samplers.append(partial(_picked, rows=Y[in_order, first:last]))
+        in_order = Y[np.argsort(along[value], kind="stable"), first:last]
+        samplers.append(partial(_empirical, rows=in_order))
     scores = special.ndtri((np.column_stack(ranks) - 0.5) / n)
     scores /= np.maximum(scores.std(axis=0), 1e-12)
     variances, axes = np.linalg.eigh(np.cov(scores.T).reshape(len(ranks), -1))
@@ -243,9 +241,9 @@ def mixed_columns(table: MixedTable, kept: int) -> Draw:
     return draw
 
 
-def _picked(u: Floats, rows: Floats) -> Floats:
-    """Return the empirical quantiles of sorted rows at the probabilities u."""
-    return rows[np.minimum((u * len(rows)).astype(np.int64), len(rows) - 1)]
+def _empirical(u: Floats, rows: Floats) -> Floats:
+    """Return the quantiles of sorted rows at the probabilities u."""
+    return rows.take((u * len(rows)).astype(np.int64), axis=0, mode="clip")
 
 
 def independent(Z: Floats, kept: int) -> Draw:

@@ -66,28 +66,15 @@ LOGNORMAL_SHIFTS = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 @dataclass(frozen=True)
 class ClusterTendency:
-    """Result of the test of cluster tendency.
+    """Result of the test of cluster tendency."""
 
-    Attributes
-    ----------
-    statistic : float
-        Distance of the table from the noise, in standard deviations of the noise.
-    p_value : float
-        The largest p-value over all null models.
-    part : str
-        The most extreme statistic, in words.
-    noise : str
-        The null model with the largest p-value.
-    draws : int
-        Number of noise tables drawn from it. A p-value below ``1 / (draws + 1)`` was extrapolated
-        from a clear lead; the simulation itself only shows p < 0.05.
-    """
-
-    statistic: float
-    p_value: float
-    part: str
-    noise: str
-    draws: int = 79  # for model files without this entry
+    statistic: float  # distance of the table from the noise, in standard deviations of the noise
+    p_value: float  # the largest over all null models
+    part: str  # the most extreme statistic, in words
+    noise: str  # the null model with the largest p-value
+    #: Number of noise tables drawn from it; 79 in model files without this entry. A p-value below
+    #: ``1 / (draws + 1)`` was extrapolated from a clear lead: the simulation only shows p < 0.05.
+    draws: int = 79
 
     @property
     def supported(self) -> bool:
@@ -115,14 +102,6 @@ def _turned(Z: Floats) -> Floats:
     """Return the principal component scores of the rows."""
     Z = Z - Z.mean(axis=0)
     return Z @ np.linalg.eigh(Z.T @ Z)[1][:, ::-1]
-
-
-def main_axes(Y: Floats) -> tuple[Floats, int]:
-    """Return principal axes (columns) of centered rows, and how many explain 95 % of variance."""
-    _, s, axes = np.linalg.svd(Y, full_matrices=False)
-    share = np.cumsum(s**2) / max(np.sum(s**2), 1e-300)
-    most = max(1, min(MOST_AXES, len(Y) // 3, int(np.sum(s > 1e-6 * s[0]))))
-    return axes[:most].T, min(int(np.searchsorted(share, VARIANCE)) + 1, most)
 
 
 def _margin(n_rows: int, n_axes: int) -> Floats:
@@ -168,8 +147,11 @@ def cluster_tendency(
         Y = Y[:, np.sort(rng.permutation(Y.shape[1])[:MOST_FEATURES])]
     if Y.shape[1] == 0:
         return ClusterTendency(0.0, 1.0, "all rows are equal", "")
-    all_axes, kept = main_axes(Y)
-    axes = all_axes[:, :kept]
+    _, sizes, right = np.linalg.svd(Y, full_matrices=False)
+    share = np.cumsum(sizes**2) / max(np.sum(sizes**2), 1e-300)
+    most = max(1, min(MOST_AXES, len(Y) // 3, int(np.sum(sizes > 1e-6 * sizes[0]))))
+    kept = min(int(np.searchsorted(share, VARIANCE)) + 1, most)
+    all_axes, axes = right[:most].T, right[:kept].T
     Z = Y @ axes
     # Lazily fitted: a null model is not needed if an earlier one ends the test.
     kinds: dict[str, Callable[[], noise.Draw]] = {
@@ -206,12 +188,11 @@ def cluster_tendency(
 
 
 def dip(values: Floats) -> float:
-    """Return the dip statistic of Hartigan and Hartigan (1985).
+    """Return the dip statistic of Hartigan and Hartigan (1985); the diptest package is GPL.
 
     It is the distance of the empirical distribution function to the nearest unimodal one. The modal
     interval shrinks until the greatest convex minorant and the least concave majorant within it are
-    as close to each other as the distribution function outside is to them. Our own implementation,
-    as the diptest package is under the GPL.
+    as close to each other as the distribution function outside is to them.
     """
     x, counts = np.unique(values, return_counts=True)
     n = len(values)
@@ -304,10 +285,7 @@ def _one_group(x: Floats, c: Floats, n: float) -> Floats:
 
 
 def two_group_gain(projections: Floats) -> Floats:
-    """Return log-likelihood gains of two Gaussians with equal variances over a unimodal fit.
-
-    EM on binned data, vectorized over the projections of the rows.
-    """
+    """Return log-likelihood gains of two Gaussians with equal variances over a unimodal fit."""
     x, c = map(np.stack, zip(*map(_binned, projections), strict=True))
     n = float(projections.shape[1])
     cx = c * x
@@ -315,7 +293,7 @@ def two_group_gain(projections: Floats) -> Floats:
     variance = square - total**2
     gains = []
     for side in (x > 0, x > 1, x < -1):
-        r = np.where(side, 0.98, 0.02)
+        r = np.where(side, 0.98, 0.02)  # EM on the bins
         for _ in range(EM_STEPS):
             share, first = np.einsum("ij,ij->i", c, r), np.einsum("ij,ij->i", cx, r)
             w = np.clip(share, 2.0 / n, 1.0 - 2.0 / n)

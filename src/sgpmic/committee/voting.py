@@ -1,14 +1,10 @@
 """Consensus of the committee: weighted votes for every row's cluster, and their calibration.
 
-**Weights.** Votes are weighted by the quality that the judge (:mod:`sgpmic.committee.judge`)
-predicts for each partition.
-
-**Consensus.** The members' labels are matched to the current consensus (the assignment with the
-most rows in common) until convergence. This gives each row's share of votes for every cluster.
-
-**Calibration.** Members' errors are correlated, so vote shares are not probabilities. A network,
-trained on synthetic data that the judge had not seen, calibrates them from the shares, the row's
-neighbors, the separation of its two best clusters and the judge's predictions.
+Votes are weighted by the quality that the judge (:mod:`sgpmic.committee.judge`) predicts for each
+partition. The members' labels are matched to the current consensus (the assignment with the most
+rows in common) until convergence, which gives each row's share of votes for every cluster. Members'
+errors are correlated, so vote shares are not probabilities: a network, trained on synthetic data
+that the judge had not seen, calibrates them.
 """
 
 from __future__ import annotations
@@ -74,10 +70,7 @@ class Vote:
 def vote_on(
     view: View, Y: Floats, group: ProcessGroup, committee: Committee, n_clusters: int
 ) -> Vote:
-    """Return the committee's vote on this process's rows ``Y``, represented by ``view``.
-
-    All processes vote on the same sample and use the result of process 0.
-    """
+    """Return the committee's vote on this process's rows ``Y``, represented by ``view``."""
     numbers = sample_numbers(group.n_rows, committee.max_rows)
     seen, scaler = view.rows, view.scaler
     sample = scaler.transform(group.rows_at(seen, numbers)).round(DECIMALS)
@@ -92,10 +85,7 @@ def vote_on(
 
 
 def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
-    """Run all members and combine their partitions by a weighted vote.
-
-    Members whose labels merely repeat one of the ``known`` partitions for most rows do not vote.
-    """
+    """Combine all members' partitions by a weighted vote, except those that repeat a known one."""
     labels, failures = cluster_all(geometry, n_clusters)
     repeated = dict.fromkeys(
         name

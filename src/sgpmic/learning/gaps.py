@@ -12,11 +12,10 @@ parameters than cells. As a linear model imputes values between clusters, and of
 imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`).
 
 Imputation for users comes with uncertainty (:class:`Imputer`). It combines three predictions of a
-missing cell: the mapping at the row's latent point, the factor model given the row's other cells,
-and the factor model plus the residuals of the nearest training rows. None is best on every table:
-the mapping is nonlinear but has few dimensions, the factor model is linear with many. The weights
-are learned by predicting hidden cells of training rows, each row left out of the mapping first;
-the errors set the scale of the standard deviations.
+missing cell, none of which is best on every table: the mapping at the row's latent point, the
+factor model given the row's other cells, and the factor model plus the residuals of the nearest
+training rows. The weights are learned by predicting hidden cells of training rows, each row left
+out of the mapping first; the errors set the scale of the standard deviations.
 """
 
 from __future__ import annotations
@@ -108,11 +107,7 @@ def _inverses(matrices: Floats) -> Floats:
 
 
 def fit_factors(Y: Floats) -> FactorModel:
-    """Fit a factor model to scaled rows (N, P) with gaps (NaN).
-
-    With more than :data:`MOST_ROWS` rows, to that many evenly spaced ones. An empty column has
-    mean 0.
-    """
+    """Fit a factor model to scaled rows (N, P) with gaps (NaN); an empty column has mean 0."""
     if len(Y) > MOST_ROWS:
         Y = Y[np.linspace(0, len(Y) - 1, MOST_ROWS).astype(np.int64)]
     N, P = Y.shape
@@ -155,10 +150,9 @@ def fit_factors(Y: Floats) -> FactorModel:
 def fill_from_nearest(
     Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
 ) -> Floats:
-    """Replace missing cells by means over the nearest rows of a sample that have the cell.
+    """Replace imputed cells by means over the nearest rows of a sample that have the cell, if any.
 
-    ``Y`` (n_rows, n_features) has gaps (NaN), ``completed`` imputed cells, which are kept if no
-    neighbor has the cell; ``sample`` and ``sample_imputed`` are the same for the sample.
+    ``Y`` (n_rows, n_features) and ``sample`` have gaps (NaN), which are imputed in the others.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -211,18 +205,10 @@ def with_gaps(
 
 
 class Imputation(NamedTuple):
-    """Imputed rows.
+    """Imputed rows as arrays (n_samples, n_features), or dicts of columns."""
 
-    Attributes
-    ----------
-    values : ndarray of shape (n_samples, n_features), or dict of columns
-        The rows, with missing values replaced by their expectations.
-    std : ndarray of shape (n_samples, n_features), or dict of columns
-        Standard deviations, 0 for observed values.
-    """
-
-    values: Any
-    std: Any
+    values: Any  # the rows, with missing values replaced by their expectations
+    std: Any  # standard deviations, 0 for observed values
 
 
 @dataclass

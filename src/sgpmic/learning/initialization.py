@@ -1,7 +1,5 @@
 """Initialization: embeddings, memberships and inducing points.
 
-Computed from the committee's view of the table (:class:`sgpmic.committee.dimensions.View`).
-
 Not by scikit-learn's Isomap and SpectralEmbedding, in which duplicate rows have edges of length
 zero, which sparse graphs treat as missing, and which join a disconnected graph by other links.
 """
@@ -9,7 +7,7 @@ zero, which sparse graphs treat as missing, and which join a disconnected graph 
 from __future__ import annotations
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +18,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import kneighbors_graph
 
 from sgpmic._types import Floats, Ints
 from sgpmic.learning.neighbors import interpolate, inverse_weights
@@ -44,13 +42,6 @@ MOST_GRAPH_ROWS, SAMPLED_ROWS = 2_500, 1_500
 PLACED_BETWEEN = 6
 
 
-class Embedding(NamedTuple):
-    """Latent coordinates (N, Q), and notes on anything unusual."""
-
-    coordinates: Floats
-    notes: tuple[str, ...]
-
-
 def embed(
     Y: Floats,
     n_components: int,
@@ -59,14 +50,13 @@ def embed(
     n_neighbors: int = 12,
     pieces: str = "join",
     random_state: np.random.RandomState,
-) -> Embedding:
-    """Embed the rows of the data (N, D) in ``n_components`` dimensions.
+) -> tuple[Floats, tuple[str, ...]]:
+    """Return the rows of the data (N, D) in ``n_components`` dimensions, and notes.
 
     ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores scaled to unit variance), ``"spectral"``
     (Laplacian eigenmaps scaled to unit variance), ``"random"`` (standard normal), or an array
-    (N, Q), which is validated. If the neighbor graph is disconnected, ``pieces`` says whether to
-    join the connected components by the shortest links between them, or to embed the largest and
-    put every other row at the origin.
+    (N, Q), which is validated. For ``n_neighbors`` and ``pieces`` see
+    :class:`sgpmic.learning.settings.Start`.
 
     Equal rows get equal coordinates, except with ``"random"`` and given arrays, and in dimensions
     filled with noise. The largest entry of every axis is positive.
@@ -74,9 +64,9 @@ def embed(
     n_rows = len(Y)
     if not isinstance(method, str):
         shape = (n_rows, n_components)
-        return Embedding(given_array("positions", method, shape, "rows, latent dimensions"), ())
+        return given_array("positions", method, shape, "rows, latent dimensions"), ()
     if method == "random":
-        return Embedding(random_state.standard_normal((n_rows, n_components)), ())
+        return random_state.standard_normal((n_rows, n_components)), ()
 
     # Shifting and scaling keeps squares from overflowing or losing digits to a large offset.
     # Subtracting a row makes constant columns exactly zero; they do not affect the scale either,
@@ -87,9 +77,8 @@ def embed(
     data = rotated(data - data[0])
     if not data.any():
         noise = _FILL_SCALE * random_state.standard_normal((n_rows, n_components))
-        return Embedding(
-            noise, ("All rows are identical; the latent points are small random noise.",)
-        )
+        note = "All rows are identical; the latent points are small random noise."
+        return noise, (note,)
 
     notes: list[str] = []
     if method in ("pca", "ppca"):
@@ -117,7 +106,7 @@ def embed(
         )
         noise = random_state.standard_normal((n_rows, n_components - n_found))
         found = np.hstack([found, _FILL_SCALE * float(found.std(axis=0).max()) * noise])
-    return Embedding(found * scale, tuple(notes))
+    return found * scale, tuple(notes)
 
 
 def _principal_scores(data: Floats, n_components: int) -> Floats:
@@ -176,12 +165,7 @@ def _graph_embedding(
 
 def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
     """Return the graph that joins two points if either is among the other's neighbors."""
-    n_points = points.shape[0]
-    # Without an argument a point is not counted as its own neighbor.
-    search = NearestNeighbors(n_neighbors=n_neighbors).fit(points)
-    nearest = search.kneighbors(return_distance=False)
-    start = np.repeat(np.arange(n_points), n_neighbors)
-    return _symmetric_graph(points, start, nearest.ravel())
+    return _symmetric_graph(points, *kneighbors_graph(points, n_neighbors).nonzero())
 
 
 def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
@@ -224,10 +208,9 @@ def _join_pieces(
 
 
 def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Floats:
-    """Return coordinates by classical multidimensional scaling, by decreasing variance.
+    """Return coordinates, at most ``n_components``, by classical multidimensional scaling.
 
-    Each point counts as repeated ``counts`` (n,) times. Returns fewer coordinates than requested if
-    fewer eigenvalues are positive.
+    Each point counts as repeated ``counts`` (n,) times.
     """
     n_points = distances.shape[0]
     squared = distances**2
@@ -261,8 +244,7 @@ def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
     laplacian = identity(n_points) - shrink @ weights @ shrink
 
     n_wanted = min(n_components + 1, n_points)
-    # The smallest eigenvalues cluster near zero, where plain Lanczos is slow; shift-invert
-    # separates them.
+    # Shift-invert, as the smallest eigenvalues cluster near zero, where plain Lanczos is slow.
     _, vectors = _eigenvectors(laplacian.tocsc(), n_wanted, sigma=-1e-3, which="LM")
     # The first eigenvector is constant, because the graph is connected.
     return vectors[:, 1:n_wanted] / root_degree[:, None]
@@ -272,8 +254,7 @@ def _eigenvectors(matrix: Any, n_wanted: int, **search: Any) -> tuple[Floats, Fl
     """Return eigenvalues in ascending order and eigenvectors: all, or those found by Lanczos."""
     size = matrix.shape[0]
     if size <= _DENSE_LIMIT or n_wanted > size // 10:
-        # All pairs, because LAPACK's subset solver can return none if many eigenvalues are equal,
-        # as for equidistant points.
+        # All pairs: LAPACK's subset solver can return none for equidistant points.
         values, vectors = np.linalg.eigh(matrix.toarray() if issparse(matrix) else matrix)
     else:  # with a fixed starting vector, for reproducible results
         start = np.random.RandomState(0).uniform(0.5, 1.5, size)
@@ -297,9 +278,8 @@ def initial_memberships(
 ) -> Floats:
     """Return initial memberships (N, M) of points (N, Q); rows sum to one.
 
-    By fuzzy c-means, one-hot k-means labels, or the responsibilities of a full-covariance Gaussian
-    mixture; a given array is normalized. There may be more clusters than distinct points: some
-    then start empty or as copies of each other.
+    By fuzzy c-means, one-hot k-means labels, or the responsibilities of a Gaussian mixture; a given
+    array is normalized. With fewer distinct points, some clusters start empty or as copies.
     """
     if not isinstance(method, str):
         array = given_array("memberships", method, (len(X), n_clusters), "rows, clusters")
@@ -317,8 +297,7 @@ def initial_memberships(
         return fuzzy_c_means(X, n_clusters, random_state)
     found = _mixture_memberships(X, n_clusters, random_state) if method == "gmm" else None
     if found is None:
-        labels, _ = k_means(X, n_clusters, 10, random_state)
-        found = np.eye(n_clusters)[labels]
+        found = np.eye(n_clusters)[k_means(X, n_clusters, 10, random_state)[0]]
     return found
 
 
@@ -407,23 +386,18 @@ def choose_inducing(
         chosen = distinct_rows(k_means(points, n_inducing, 1, random_state)[1])[0]
     else:
         chosen = distinct_rows(X[random_state.permutation(len(X))])[0][:n_inducing]
-    scale = _largest_deviation(X)
+    size = float(np.abs(X).max())
+    scaled, _, unit = _in_own_unit(X)
+    scale = max(size, 1.0)
+    if scaled.any():
+        # Shifts must not be lost to rounding when added, however close together the entries are.
+        smallest = max(1e6 * float(np.finfo(np.float64).eps) * size, 1e-280)
+        scale = max(unit * float(scaled.std(axis=0).max()), smallest)
     while len(chosen) < n_inducing:
         rows = X[random_state.randint(len(X), size=n_inducing - len(chosen))]
         shifts = _JITTER * scale * random_state.standard_normal(rows.shape)
         chosen = distinct_rows(np.vstack([chosen, rows + shifts]))[0]
     return chosen
-
-
-def _largest_deviation(points: Floats) -> float:
-    """Return the largest standard deviation of a column, or the size of its entries if 0."""
-    size = float(np.abs(points).max())
-    scaled, _, unit = _in_own_unit(points)
-    if not scaled.any():
-        return max(size, 1.0)
-    # Shifts must not be lost to rounding when added, however close together the entries are.
-    smallest = max(1e6 * float(np.finfo(np.float64).eps) * size, 1e-280)
-    return max(unit * float(scaled.std(axis=0).max()), smallest)
 
 
 def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) -> Floats:

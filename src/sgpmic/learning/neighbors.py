@@ -113,17 +113,12 @@ def interpolate(
     sample (n_sample, n_features) is centered and scaled, ``rows`` are not: ``offset`` and
     ``scale``, scalars or one value per feature, center and scale them.
     """
-    # scikit-learn's search needs no compilation.
-    method = _by_search if default_device().platform == "cpu" else _on_device
-    return method(sample, known, rows, min(k, len(sample)), offset, scale)
-
-
-def _by_search(
-    sample: Floats, known: Floats, rows: Floats, k: int, offset: Any, scale: Any
-) -> Floats:
+    k = min(k, len(sample))
+    if default_device().platform != "cpu":
+        return _on_device(sample, known, rows, k, offset, scale)
     from sklearn.neighbors import NearestNeighbors  # slow import, for fits only
 
-    # With tens of dimensions a search tree visits nearly every point, one by one.
+    # It needs no compilation. With tens of dimensions a search tree would visit nearly every point.
     search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(sample)
     found = np.empty((len(rows), known.shape[1]))
     for first in range(0, len(rows), _PART):
@@ -161,10 +156,7 @@ def block_rows(n_features: int) -> int:
 
 
 def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
-    """Apply a function to all rows in blocks of equal size, the last one padded.
-
-    The leading axis of the arrays in ``by_row``, and of the function's results, is the rows.
-    """
+    """Apply a function to arrays by blocks of rows, the last one padded; join the results."""
     n_rows = len(jax.tree.leaves(by_row)[0])
     device = default_device()
 

@@ -76,7 +76,6 @@ class OptimizerResult(NamedTuple):
         self,
         here: Evaluation,
         tolerance: Array,
-        *,
         finite: Array,
         trial: Array,
         accept: Array,
@@ -117,16 +116,14 @@ def minimize(
     gradient is rejected and the step shortened; a start with one is returned unchanged. The
     computation is in the precision of the start's arrays.
 
-    ``init``, ``step`` and ``finish`` define the algorithm, and are bound in ``lbfgs`` and ``scg``:
-    the initial state, the state after an evaluation, and the result from the last state. A state
-    has a ``result`` and the ``direction`` and ``length`` of the step to the next evaluation.
-    The search stops when no element of the gradient exceeds ``gradient_tolerance``, or after
-    ``max_steps``, including rejected ones; a step costs one evaluation, and with SCG one more if
-    accepted. ``dimension`` is the number of parameters without padding, whose values and gradients
-    are zero, and which does not affect the iterations.
+    ``init``, ``step`` and ``finish``, the result from the last state, are bound in ``lbfgs`` and
+    ``scg``. A state has a ``result`` and the ``direction`` and ``length`` of the step to the next
+    evaluation. The search stops when no element of the gradient exceeds ``gradient_tolerance``, or
+    after ``max_steps``, including rejected ones; a step costs one evaluation, and with SCG one more
+    if accepted. ``dimension`` is the number of parameters without padding, whose values and
+    gradients are zero, and which does not affect the iterations.
     """
-    # A weakly typed leaf would change its type in the loop, and JAX would trace the objective a
-    # second time.
+    # A weakly typed leaf would change its type in the loop: JAX would trace the objective again.
     start = like(start, start)
     dtype = common_dtype(start)
     limit = jnp.asarray(max_steps, jnp.int32)
@@ -210,11 +207,9 @@ def epsilon_of(number: Array) -> float:
 
 
 def typical_size(point: PyTree, direction: PyTree) -> Array:
-    """Return one plus the mean of ``abs(point)`` weighted by ``abs(direction)``.
-
-    A huge coordinate that does not move thus does not set the scale for the others.
-    """
-    # Dividing by the largest element keeps products of huge gradients from overflowing.
+    """Return one plus the mean of ``abs(point)`` weighted by ``abs(direction)``."""
+    # A huge coordinate that does not move must not set the scale for the others. Dividing by the
+    # largest element keeps products of huge gradients from overflowing.
     unit = 1 / or_one(max_norm(direction))
     weights = jax.tree.map(lambda leaf: jnp.abs(leaf) * unit.astype(leaf.dtype), direction)
     total = vdot(weights, jax.tree.map(jnp.ones_like, weights))
@@ -222,21 +217,17 @@ def typical_size(point: PyTree, direction: PyTree) -> Array:
 
 
 def is_better(value: Array, square: Array, trial_value: Array, trial_square: Array) -> Array:
-    """Return whether a trial has a lower value, or an equal one and a smaller gradient.
-
-    If equal values alone were enough, steps the size of the rounding error would cycle.
-    """
+    """Return whether a trial has a lower value, or an equal one and a smaller gradient."""
+    # If equal values alone were enough, steps the size of the rounding error would cycle.
     return (trial_value < value) | ((trial_value == value) & (trial_square < square))
 
 
 def measured_decrease(
     value: Array, trial_value: Array, length: Array, slope: Array, trial_slope: Array
 ) -> Array:
-    """Return the decrease of the objective over a step, from its slopes if necessary.
-
-    Near an optimum, the difference of two values is lost to rounding long before the gradients
-    are; the trapezoidal rule on the slopes is then far more precise.
-    """
+    """Return the decrease of the objective over a step, from its slopes if necessary."""
+    # Near an optimum, the difference of two values is lost to rounding long before the gradients
+    # are; the trapezoidal rule on the slopes is then far more precise.
     difference = value - trial_value
     rounding = 8 * epsilon_of(value) * jnp.maximum(jnp.abs(value), jnp.abs(trial_value))
     by_slopes = -length * (slope + trial_slope) / 2
@@ -247,16 +238,12 @@ def measured_decrease(
 
 
 class _Bracket(NamedTuple):
-    """Bracket of the line search, as multiples of the direction.
+    """Bracket of the line search, as multiples of the direction."""
 
-    The near end is the best point so far with sufficient decrease, the far end one without;
-    infinite until there is one.
-    """
-
-    near: Array
+    near: Array  # the best point so far with sufficient decrease
     near_value: Array
     near_slope: Array
-    far: Array
+    far: Array  # a point without; infinite until there is one
     far_value: Array
     far_slope: Array
 
@@ -265,13 +252,11 @@ class _History(NamedTuple):
     """Ring buffer of the last steps and gradient changes, along the leading axis.
 
     A ring, because shifting all pairs by one slot would take a good part of an evaluation.
-    `weights` holds ``1 / (step . change)``, and zero for empty slots, which thus drop out of the
-    two-loop recursion.
     """
 
     steps: PyTree
     changes: PyTree
-    weights: Array
+    weights: Array  # 1 / (step . change), or 0 for empty slots, which thus have no effect
     pushed: Array  # total number of pairs pushed
 
     def pair(self, age: Array | int) -> tuple[PyTree, PyTree, Array]:
@@ -304,6 +289,7 @@ def lbfgs_init(start: PyTree) -> LBFGSState:
     """Return the state before the first evaluation, which is at the start."""
     result = OptimizerResult.at(start)
     zero, nowhere = result.value, jax.tree.map(jnp.zeros_like, start)
+    slots = jax.tree.map(lambda leaf: jnp.zeros((MEMORY, *leaf.shape), leaf.dtype), start)
     return LBFGSState(
         result=result,
         direction=nowhere,
@@ -312,7 +298,7 @@ def lbfgs_init(start: PyTree) -> LBFGSState:
         bracket=_open_bracket(zero, zero),
         near_gradient=nowhere,
         trials=result.steps,
-        history=_empty_history(start, MEMORY, zero.dtype),
+        history=_History(slots, slots, jnp.zeros(MEMORY, zero.dtype), result.steps),
     )
 
 
@@ -329,8 +315,7 @@ def lbfgs_step(
     # The accepted point is the near end of the bracket, whether this trial or an earlier one.
     near = searched.near
     here = select(accept, near, select(first, found, before.here))
-    counted = {"finite": finite, "trial": ~first, "accept": accept, "stalled": stalled}
-    result = before.after(here, tolerance, **counted)
+    result = before.after(here, tolerance, finite, ~first, accept, stalled)
     step_taken = jax.tree.map(jnp.subtract, near.point, before.point)
     change = jax.tree.map(jnp.subtract, near.gradient, before.gradient)
     history = _remember(state.history, accept, step_taken, change)
@@ -359,11 +344,7 @@ def lbfgs_finish(state: LBFGSState) -> OptimizerResult:
 def _search(
     state: LBFGSState, found: Evaluation, finite: Array, trial: Array
 ) -> tuple[LBFGSState, Array, Array, Array]:
-    """Advance the line search by an evaluation.
-
-    Returns the state with the new bracket; the next step length to try; whether the near end is
-    accepted; and whether the search failed.
-    """
+    """Return the state with a new bracket, the length to try, and whether to accept or give up."""
     before = state.result
     slope = vdot(found.gradient, state.direction)
     squares = squared_norm(before.gradient), squared_norm(found.gradient)
@@ -399,11 +380,7 @@ def _search(
 def _turn(
     state: LBFGSState, history: _History, gradient: PyTree, is_new: Array, next_length: Array
 ) -> tuple[PyTree, Array, Array, _History]:
-    """Return the next direction, its slope, the length to try, and the history.
-
-    Falls back to steepest descent if the quasi-Newton direction is not a descent direction, or
-    its line search failed.
-    """
+    """Return the next direction, its slope, the length to try, and the history."""
     steepness = jnp.sqrt(squared_norm(gradient))
     epsilon = epsilon_of(steepness)
     quasi_newton = _direction(history, gradient)
@@ -412,6 +389,7 @@ def _turn(
         quasi_newton_slope < -epsilon * steepness * jnp.sqrt(squared_norm(quasi_newton))
     )
     history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
+    # Also after a failed line search, which has emptied the history.
     steepest = history.pair(0)[2] == 0
     proposal = select(steepest, jax.tree.map(jnp.negative, gradient), quasi_newton)
     proposal_slope = jnp.where(steepest, -(steepness**2), quasi_newton_slope)
@@ -435,8 +413,6 @@ def _interpolate(bracket: _Bracket) -> Array:
     """Return the next trial: beyond the near end, or between the two ends."""
     near, far = bracket.near, bracket.far
     is_open = ~jnp.isfinite(far)
-    beyond = _EXPANSION * near
-
     width = jnp.where(is_open, 1, far - near)
     # Cubic interpolation of both values and slopes, in units of the width from the near end.
     rise = bracket.far_value - bracket.near_value
@@ -449,14 +425,7 @@ def _interpolate(bracket: _Bracket) -> Array:
     # has no value to interpolate.
     fraction = jnp.where(jnp.isfinite(bracket.far_value), jnp.clip(fraction, 0.1, 0.9), 0.25)
     fraction = jnp.where(jnp.isnan(fraction), 0.5, fraction)
-    return jnp.where(is_open, beyond, near + fraction * width)
-
-
-def _empty_history(start: PyTree, memory: int, dtype: jnp.dtype) -> _History:
-    slots = jax.tree.map(
-        lambda leaf: jnp.broadcast_to(jnp.zeros_like(leaf), (memory, *leaf.shape)), start
-    )
-    return _History(slots, slots, jnp.zeros(memory, dtype), jnp.zeros((), jnp.int32))
+    return jnp.where(is_open, _EXPANSION * near, near + fraction * width)
 
 
 def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) -> _History:
@@ -475,10 +444,7 @@ def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) 
 
 
 def _direction(history: _History, gradient: PyTree) -> PyTree:
-    """Return the quasi-Newton direction by the two-loop recursion.
-
-    Nocedal and Wright, Numerical Optimization (2006), algorithm 7.4.
-    """
+    """Return the direction by the two-loop recursion (Nocedal and Wright, 2006, algorithm 7.4)."""
     count = jnp.minimum(history.pushed, len(history.weights))
 
     def backward(age: Array, carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:

@@ -8,18 +8,14 @@ features weighted by the square roots of these means. Features are not sorted if
 encoded categories, which are recognized by adjacent indicators. Neither order depends on the
 units, and noise in the last digits changes it in few places.
 
-Scaling. Features of different units (a length, a weight, a price) have to be standardized
-individually, or the one with the largest values dominates. Features of one unit (pixels, word
-counts, the dimensions of a flower) are divided by a common factor, so that the variance of a
-feature reflects its importance. ``'auto'`` standardizes individually unless there is strong
-evidence for one unit: at least twenty features, nine in ten of one number type (integers or not),
-and a ratio of at most ten between the 0.9 and 0.1 quantiles of their ranges. This holds for pixels,
-spectra and expression values; a few measurements of different quantities may have similar ranges
-by chance. Constant features are ignored.
+Scaling. Features of different units have to be standardized individually, or the one with the
+largest values dominates. Features of one unit are divided by a common factor, so that the variance
+of a feature reflects its importance. ``'auto'`` standardizes individually unless there is strong
+evidence for one unit (docs/mathematics.md).
 
 Sparse matrices with many features. A truncated SVD, X ≈ U D Vᵀ, replaces every row x by Vᵀ x: the
-linear map to that many features which best preserves distances, and it needs no dense or centered
-matrix. The row pass itself would cost a dense product with all features.
+linear map to that many features which best preserves distances. The row pass itself would cost a
+dense product with all features.
 """
 
 from __future__ import annotations
@@ -45,8 +41,7 @@ N_KEPT = 100
 #: Training rows that a model stores, at most: initial points of new rows need not be perfect.
 MOST_REFERENCE_ROWS = 20_000
 
-# Evidence for one unit: minimum number of features, maximum ratio of their ranges, and minimum
-# fraction of one number type.
+# Evidence for one unit: least number of features, largest ratio of ranges, least share of one type.
 _MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
 
 # Variances, their inverses and kernel parameters involve squares of the data.
@@ -83,10 +78,7 @@ AS_GIVEN = Order()
 
 
 def canonical_order(Y: Floats, group: ProcessGroup) -> Order:
-    """Return the canonical order of a table.
-
-    A table that is distributed over processes, or very large, is not reordered.
-    """
+    """Return the canonical order of a table, unless it is distributed or very large."""
     if group.n_processes > 1 or Y.size > _MOST_CELLS:
         return AS_GIVEN
     lowest, highest = np.fmin.reduce(Y, axis=0), np.fmax.reduce(Y, axis=0)
@@ -137,10 +129,9 @@ def find_categories(Y: Floats) -> list[Category]:
 
 def _is_high(column: Floats) -> NDArray[np.int8] | None:
     """Code a binary column as 0 and 1, −1 for missing cells; None for other columns."""
-    values = np.unique(column[~np.isnan(column)])
-    if len(values) != 2:
-        return None
-    return np.where(np.isnan(column), -1, column == values[1]).astype(np.int8)
+    missing = np.isnan(column)
+    values = np.unique(column[~missing])
+    return np.where(missing, -1, column == values[1]).astype(np.int8) if len(values) == 2 else None
 
 
 def _run(highs: list[NDArray[np.int8] | None], first: int) -> int:
@@ -220,10 +211,12 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
         is_one, reason = of_one_unit(highest - lowest, group.total(fractions) == 0)
         kind = "one" if is_one else "each"
     scales = np.ones(Y.shape[1])
-    if kind == "one":
-        scales[:] = _divisor(np.sqrt(variances[seen].mean()), size)
-    elif kind == "each":
-        scales = _divisor(np.sqrt(variances), sizes)
+    if kind != "none":
+        one = kind == "one"
+        deviations = np.sqrt(variances[seen].mean() if one else variances)
+        # 1 for features that are constant up to rounding
+        is_constant = deviations <= _CONSTANT * (size if one else sizes)
+        scales[:] = np.where(is_constant, 1.0, deviations)
     mean_variance = float(np.mean((variances / scales**2)[seen]))
     return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0, reason)
 
@@ -243,11 +236,6 @@ def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
     if max(share, 1 - share) < _ONE_TYPE:
         return False, f"{words}, {100 * share:.0f} % of them have whole numbers only"
     return True, words
-
-
-def _divisor(deviation: Floats, size: Floats | float) -> Floats:
-    """Return the standard deviations, 1 for features that are constant up to rounding."""
-    return np.where(deviation <= _CONSTANT * np.asarray(size), 1.0, deviation)
 
 
 def parts(rows: NDArray[_T], size: int = _PART) -> Iterator[NDArray[_T]]:
@@ -282,12 +270,10 @@ def fit_reduction(X: Any, rng: np.random.RandomState) -> Floats | None:
 
 
 def dense_rows(X: Any, reduction: Floats | None) -> Floats:
-    """Return dense rows for the model, reduced if there is a reduction.
-
-    Reduced rows are bitwise the same for sparse and dense X, so that training rows are recognized.
-    """
+    """Return dense rows for the model, reduced if there is a reduction."""
     if reduction is None:
         return X.toarray() if issparse(X) else X
+    # Bitwise the same for sparse and dense X, so that training rows are recognized.
     rows = _without_gaps(X)
     if not rows.has_canonical_format:
         rows = rows.copy()  # do not modify the input
@@ -325,14 +311,11 @@ def sample_numbers(
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return the distinct rows in order of appearance, inverse indices, and counts.
-
-    Order of appearance matters because ties between neighbors are broken by position.
-    """
+    """Return the distinct rows in order of appearance, inverse indices, and counts."""
     _, first, inverse, counts = np.unique(
         points, axis=0, return_index=True, return_inverse=True, return_counts=True
     )
-    order = np.argsort(first)
+    order = np.argsort(first)  # ties between neighbors are broken by position
     return points[first[order]], np.argsort(order)[inverse.reshape(-1)], counts[order]
 
 
@@ -349,13 +332,10 @@ def rotated(Y: Floats) -> Floats:
 
 
 def view_axes(points: Floats) -> Floats:
-    """Return the axes for plots of latent points, as columns of an orthogonal matrix.
-
-    The identity for up to two dimensions; otherwise the principal axes, with the entry of largest
-    magnitude positive in each. Points of rows without any value, which are NaN, are ignored.
-    """
+    """Return the axes for plots of latent points, principal ones if there are more than two."""
     if points.shape[1] <= 2:
         return np.eye(points.shape[1])
-    axes = np.linalg.eigh(np.cov(points[~np.isnan(points[:, 0])].T))[1][:, ::-1]
+    has_values = ~np.isnan(points[:, 0])
+    axes = np.linalg.eigh(np.cov(points[has_values].T))[1][:, ::-1]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(axes))])
     return axes * np.where(signs == 0, 1.0, signs)

@@ -1,9 +1,4 @@
-"""A complete fit, from settings and rows to a model.
-
-:func:`run` orders and scales the table, examines it, lets the committee vote, runs EM from every
-start, selects one of the fits, and runs the last E-step, on which predictions are based.
-:func:`advice` yields the warnings of a fit.
-"""
+"""A complete fit, from settings and rows to a model, and its warnings."""
 
 from __future__ import annotations
 
@@ -126,8 +121,7 @@ def run(
     n_components = count_components(n_components, scaler, imputed, group)
     settings = replace(settings, n_clusters=n_clusters, n_components=n_components)
     if all_rows_equal(Y, group, scaler):
-        # With neither noise nor a mapping to learn, the bound is unbounded and the optimizer would
-        # diverge.
+        # Without noise or a mapping to learn, the bound is unbounded: the optimizer would diverge.
         settings = replace(settings, em=replace(settings.em, m_steps=0))
     problem = problem._replace(settings=settings)
     compile_ahead(problem)

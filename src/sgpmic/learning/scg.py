@@ -38,13 +38,11 @@ _FIRST_STEP = 10.0
 _LARGEST_DAMPING_INCREASE = 100.0
 # A step into a region without finite values is shortened by this factor.
 _SHORTENING_AFTER_NON_FINITE = 4.0
-# The finite-difference step for the curvature, relative to the reach, is this power of eps. The
-# difference of two gradients over a distance h has a rounding error of about r / h, where r is the
-# relative error of a gradient, and a truncation error proportional to h. They balance at
-# h = sqrt(r), relative to the size of the coordinates that move. A gradient that is a long sum
-# through a factorization loses half of its digits, so r is taken as eps**0.6. Too short a step
-# gives noise, which later steps amplify, so that results depend on the block size; the error of
-# too long a step is smooth.
+# The finite-difference step h for the curvature, relative to the reach, is this power of eps. The
+# rounding error is about r / h, with gradients of relative error r, the truncation error
+# proportional to h: they balance at h = sqrt(r). A gradient that is a long sum through a
+# factorization loses half of its digits, so r is taken as eps**0.6. Too short a step gives noise,
+# which later steps amplify; the error of too long a step is smooth.
 _PROBE = 0.3
 
 
@@ -64,20 +62,6 @@ class State(NamedTuple):
     since_restart: Array  # conjugate directions since the last steepest descent
 
 
-class _Measured(NamedTuple):
-    """Inner products over all parameters that an evaluation is judged by.
-
-    Computed once and reused: fewer passes over large arrays, and much less to compile.
-    """
-
-    square: Array  # squared norm of the new gradient
-    slope: Array  # new gradient along the direction
-    overlap: Array  # inner product of the new and the previous gradient
-    curvature: Array  # along the direction, from the two gradients
-    gradient_is_finite: Array
-    finite: Array  # value and gradient
-
-
 def init(start: PyTree) -> State:
     """Return the state before the first evaluation, which is at the start."""
     result = OptimizerResult.at(start)
@@ -95,14 +79,26 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     before, epsilon = state.result, base.epsilon_of(found.value)
     first = before.evaluations == 0
     trial = ~first & ~state.probing
-    measured = _measure(state, found)
-    curvature = jnp.where(state.probing, measured.curvature, state.curvature)
-    accept, after_trial = _judge(state, found, measured, trial)
+    # Inner products over all parameters are long to compute and to compile: each just once.
+    square = base.squared_norm(found.gradient)
+    new_slope = base.vdot(found.gradient, state.direction)
+    overlap = base.vdot(found.gradient, before.gradient)
+    gradient_is_finite = jnp.isfinite(square)
+    # δ over p'p. The gradients are subtracted first: a difference of two slopes is less accurate.
+    # Without a finite curvature, the damping alone has to limit the step.
+    change = jax.tree.map(jnp.subtract, found.gradient, before.gradient)
+    probed = base.vdot(state.direction, change) / (
+        or_one(state.length) * or_one(state.squared_length)
+    )
+    probed = jnp.where(gradient_is_finite & jnp.isfinite(probed), probed, 0)
+    finite = jnp.isfinite(found.value) & gradient_is_finite
+    curvature = jnp.where(state.probing, probed, state.curvature)
+    accept, after_trial = _judge(state, found.value, square, new_slope, finite, trial)
     damping = jnp.where(trial, after_trial, state.damping)
 
     moved = first | accept
     here = base.select(moved, found, before.here)
-    gradient_square = jnp.where(moved, measured.square, state.gradient_square)
+    gradient_square = jnp.where(moved, square, state.gradient_square)
     steepness = jnp.sqrt(gradient_square)
     # The length scale of a large step.
     size = jnp.sqrt(base.squared_norm(here.point))
@@ -114,14 +110,28 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     vanished = trial & ~accept & (length <= epsilon * state.reach)
     stalled = vanished & (state.since_restart == 0)
     restart = first | (vanished & ~stalled)
-    is_new, direction, since_restart = _turn(
-        state, measured, here.gradient, steepness, restart, accept, dimension
+
+    # The direction is βp - g after an accepted step, -g at a restart, otherwise p itself. Without
+    # exact line searches a conjugate direction may point uphill.
+    conjugate = (square - overlap) / or_one(-state.slope)  # β
+    its_slope = conjugate * new_slope - square
+    its_square = conjugate**2 * state.squared_length - 2 * conjugate * new_slope + square
+    usable = (
+        (state.since_restart + 1 < dimension)
+        & jnp.isfinite(its_square)
+        & (its_slope < -epsilon * steepness * jnp.sqrt(jnp.maximum(its_square, 0)))
     )
+    steepest = restart | (accept & ~usable)
+    is_new = steepest | accept
+    # One formula for both new directions: steepest descent is β = 0.
+    share = jnp.where(steepest, 0, conjugate)
+    turned = base.add_scaled(jax.tree.map(jnp.negative, here.gradient), share, state.direction)
+    direction = base.select(is_new, turned, state.direction)
     slope, squared_length = base.vdot(here.gradient, direction), base.squared_norm(direction)
 
     fresh_damping = steepness / (_FIRST_STEP * size)
     damping = jnp.where(restart, fresh_damping, damping)
-    blind = state.probing & ~measured.gradient_is_finite
+    blind = state.probing & ~gradient_is_finite
     damping = jnp.where(blind, jnp.maximum(damping, fresh_damping), damping)
 
     # Next evaluation: the curvature of a new direction, or a (shorter) trial along the old one.
@@ -130,9 +140,8 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     # largest element, so that no coordinate moves further, however many there are.
     reach = base.typical_size(here.point, direction) / or_one(base.max_norm(direction))
     reach = jnp.where(is_new, reach, state.reach)
-    counted = {"finite": measured.finite, "trial": trial, "accept": accept, "stalled": stalled}
     return State(
-        result=before.after(here, tolerance, **counted),
+        result=before.after(here, tolerance, finite, trial, accept, stalled),
         probing=is_new,
         gradient_square=gradient_square,
         direction=direction,
@@ -142,35 +151,19 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
         length=jnp.where(is_new, epsilon**_PROBE * reach, length),
         curvature=curvature,
         damping=jnp.where(is_new, damping, convex_damping),
-        since_restart=since_restart,
+        since_restart=jnp.where(steepest, 0, state.since_restart + accept),
     )
-
-
-def _measure(state: State, found: Evaluation) -> _Measured:
-    square = base.squared_norm(found.gradient)
-    slope = base.vdot(found.gradient, state.direction)
-    overlap = base.vdot(found.gradient, state.result.gradient)
-    gradient_is_finite = jnp.isfinite(square)
-    # δ over p'p. The gradients are subtracted first: a difference of two slopes is less accurate.
-    # Without a finite curvature, the damping alone has to limit the step.
-    change = jax.tree.map(jnp.subtract, found.gradient, state.result.gradient)
-    curvature = base.vdot(state.direction, change) / (
-        or_one(state.length) * or_one(state.squared_length)
-    )
-    curvature = jnp.where(gradient_is_finite & jnp.isfinite(curvature), curvature, 0)
-    finite = jnp.isfinite(found.value) & gradient_is_finite
-    return _Measured(square, slope, overlap, curvature, gradient_is_finite, finite)
 
 
 def _judge(
-    state: State, found: Evaluation, measured: _Measured, trial: Array
+    state: State, new_value: Array, square: Array, new_slope: Array, finite: Array, trial: Array
 ) -> tuple[Array, Array]:
     """Return whether a trial is accepted, and the new damping."""
     value, slope, length = state.result.value, state.slope, state.length
     promised = -length * slope / 2  # αμ/2, predicted by the damped quadratic
-    decrease = base.measured_decrease(value, found.value, length, slope, measured.slope)
-    better = base.is_better(value, state.gradient_square, found.value, measured.square)
-    accept = trial & measured.finite & better & (decrease >= 0)
+    decrease = base.measured_decrease(value, new_value, length, slope, new_slope)
+    better = base.is_better(value, state.gradient_square, new_value, square)
+    accept = trial & finite & better & (decrease >= 0)
 
     ratio = decrease / or_one(promised)  # Δ
     stiffness = state.curvature + state.damping
@@ -181,40 +174,7 @@ def _judge(
     after_wall = state.damping + stiffness * (_SHORTENING_AFTER_NON_FINITE - 1)
     after_good = jnp.where(ratio >= 0.75, state.damping / 4, state.damping)
     bad = ~accept | (ratio < 0.25)
-    damping = jnp.where(measured.finite, jnp.where(bad, after_bad, after_good), after_wall)
-    return accept, damping
-
-
-def _turn(
-    state: State,
-    measured: _Measured,
-    gradient: PyTree,
-    steepness: Array,
-    restart: Array,
-    accept: Array,
-    dimension: Array,
-) -> tuple[Array, PyTree, Array]:
-    """Return whether the direction is new, the direction, and the count since the last restart.
-
-    The direction is βp - g after an accepted step, -g at a restart, otherwise p itself.
-    """
-    epsilon = base.epsilon_of(steepness)
-    conjugate = (measured.square - measured.overlap) / or_one(-state.slope)  # β
-    slope = conjugate * measured.slope - measured.square
-    square = conjugate**2 * state.squared_length - 2 * conjugate * measured.slope + measured.square
-    # Without exact line searches a conjugate direction may point uphill.
-    usable = (
-        (state.since_restart + 1 < dimension)
-        & jnp.isfinite(square)
-        & (slope < -epsilon * steepness * jnp.sqrt(jnp.maximum(square, 0)))
-    )
-    restart = restart | (accept & ~usable)
-    is_new = restart | accept
-    # One formula for both new directions: steepest descent is β = 0.
-    share = jnp.where(restart, 0, conjugate)
-    turned = base.add_scaled(jax.tree.map(jnp.negative, gradient), share, state.direction)
-    direction = base.select(is_new, turned, state.direction)
-    return is_new, direction, jnp.where(restart, 0, state.since_restart + accept)
+    return accept, jnp.where(finite, jnp.where(bad, after_bad, after_good), after_wall)
 
 
 def _propose(

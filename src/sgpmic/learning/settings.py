@@ -103,16 +103,12 @@ def number(least: float, *, above: bool = False, word: str | None = None) -> Con
     return problem
 
 
-def count_or_share(value: Any) -> str | None:
-    """Constraint: an integer >= 1, a fraction of variance between 0 and 1, or 'auto'."""
-    is_count = _is_number(value, Integral) and value >= 1
-    is_share = _is_number(value) and not isinstance(value, Integral) and 0.0 < float(value) < 1.0
-    if is_count or is_share or (isinstance(value, str) and value == "auto"):
-        return None
-    return (
-        " must be a whole number of at least 1, a share of variance between 0 and 1 (such as "
-        f"0.95), or 'auto', got {value!r}."
-    )
+def _is_count_or_share(value: Any) -> bool:
+    if isinstance(value, str):
+        return value == "auto"
+    if _is_number(value, Integral):
+        return bool(value >= 1)
+    return _is_number(value) and 0.0 < float(value) < 1.0
 
 
 def such_that(is_met: Callable[[Any], bool], what: str) -> Constraint:
@@ -120,6 +116,10 @@ def such_that(is_met: Callable[[Any], bool], what: str) -> Constraint:
     return lambda value: None if is_met(value) else f" must be {what}, got {value!r}."
 
 
+COUNT_OR_SHARE = such_that(
+    _is_count_or_share,
+    "a whole number of at least 1, a share of variance between 0 and 1 (such as 0.95), or 'auto'",
+)
 FLAG = such_that(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
 PATH_OR_NONE = such_that(
     lambda value: value is None or isinstance(value, (str, os.PathLike)), "the path of a folder"
@@ -166,13 +166,7 @@ class Settings:
         return replace(self, **changes)  # type: ignore[type-var]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the values by name, as in scikit-learn, without deprecated ones.
-
-        Parameters
-        ----------
-        deep : bool
-            Ignored: there are no nested parameters.
-        """
+        """Return the values by name, without deprecated ones; ``deep`` has no effect."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
         return {k: v for k, v in values.items() if not (isinstance(v, str) and v == DEPRECATED)}
 
@@ -363,7 +357,7 @@ class FitSettings(Settings):
     """All settings of a fit; see the parameters of :class:`sgpmic.SGPMIC`."""
 
     n_clusters: Annotated[Any, whole_number(1, word="auto")]  # an int once chosen
-    n_components: Annotated[Any, count_or_share]  # an int once chosen
+    n_components: Annotated[Any, COUNT_OR_SHARE]  # an int once chosen
     kernel: Kernel
     mapping: Annotated[str, one_of("shared", "per_cluster")]
     covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]
@@ -419,21 +413,15 @@ class FitSettings(Settings):
         return self.committee is not None and by_name and 1 < self.n_clusters < n_rows
 
     def pseudo_counts(self, n_rows: int) -> Any:
-        """Return the pseudo-counts of the conjugate prior for each cluster, 0 for padding.
-
-        With ``latent='variational'`` the prior is weak, so that clusters can merge.
-        """
+        """Return the pseudo-counts of the conjugate prior for each cluster, 0 for padding."""
         strength = n_rows / self.n_clusters * float(self.em.prior_strength)
-        if self.latent == "variational":
+        if self.latent == "variational":  # a weak prior, so that clusters can merge
             strength = CONCENTRATION
         return pad(np.full(self.n_clusters, strength), (self.padded_clusters(n_rows),))
 
     def padded_clusters(self, n_rows: int) -> int:
-        """Return the number of clusters, padded to share compiled programs.
-
-        Not padded if each cluster has its own mapping: each costs a pass over the rows.
-        """
-        if self.mapping != "shared":
+        """Return the number of clusters, padded to share compiled programs."""
+        if self.mapping != "shared":  # each mapping costs a pass over the rows
             return self.n_clusters
         return padded_clusters(self.n_clusters, n_rows)
 

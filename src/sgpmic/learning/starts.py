@@ -1,13 +1,9 @@
 """Multiple starts: their kinds, their initial states, and the selection of a fit.
 
 The first start is the one requested (ISOMAP and the committee's votes by default); further ones
-cycle through other embeddings and clusterings.
-
-The bound is not a reliable criterion between starts of different kinds: flexible mappings with free
-latent points can explain almost any partition. So the default is **consensus**: the fit with the
-highest mean adjusted Rand index with all the others; ties go to the earlier start. ``bound``
-selects the highest bound, which makes sense if all starts are of one kind. Either way, fits
-without empty clusters are preferred.
+cycle through other embeddings and clusterings. By default the fit with the highest mean adjusted
+Rand index with all the others is selected: the bound is not a reliable criterion between starts of
+different kinds, as flexible mappings with free latent points can explain almost any partition.
 """
 
 from __future__ import annotations
@@ -71,8 +67,7 @@ def plan_starts(
     """Return the starts, the requested one first and retries last.
 
     A given array is used in every start. Once all kinds have been used, they repeat with other
-    seeds. With a committee, starts do not depend on ``random_state``, unless a random embedding
-    is requested. A fit that ``continues`` an earlier one has that as its only start.
+    seeds. A fit that ``continues`` an earlier one has that as its only start.
     """
     asked = settings.start
     embeddings, memberships = [asked.embedding], [asked.memberships]
@@ -105,10 +100,7 @@ def plan_starts(
 def can_continue(
     state: em.State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
 ) -> bool:
-    """Return whether a fit of the rows ``Y`` can warm-start from the state of an earlier one.
-
-    ``predictor`` belongs to the earlier fit, ``settings`` to the new one.
-    """
+    """Return whether a fit of the rows ``Y`` can warm-start from an earlier state and predictor."""
     (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
     kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)
     asked = settings.n_components
@@ -133,11 +125,7 @@ class Selection(NamedTuple):
 
 
 class CheckpointWriter(Protocol):
-    """Saves all fits at the end of an iteration, to be resumed with identical results.
-
-    Saved are the fits so far, of which the last may be unfinished, and the seeds of all planned
-    starts, so that a fit without a fixed seed can be resumed too.
-    """
+    """Saves the fits so far and the seeds of all starts, to be resumed with identical results."""
 
     def save(self, seeds: list[int], fits: list[em.StartFit]) -> None:
         """Replace the previous checkpoint."""
@@ -202,8 +190,7 @@ class Starts:
     ) -> tuple[Floats, Mappings]:
         """Run EM on a sample of rows; return latent points and mappings, the same in all processes.
 
-        Initialized with these, the fit of all rows takes a third fewer iterations and reaches a
-        higher bound.
+        With these, the fit of all rows takes a third fewer iterations and reaches a higher bound.
         """
         settings, group, rows, *_ = self.problem
         announce(f"learning from {len(Y)} rows first")

@@ -96,20 +96,18 @@ class Factors(NamedTuple):
 def factorize(K_uu: Array, phi: Array, psi: Array, beta: Array, jitter: Array | float) -> Factors:
     """Factorize K_uu and A, increasing the jitter until the factors are reliable.
 
-    The jitter is relative to the mean diagonal of K_uu. JAX's Cholesky returns NaN instead of
-    raising, so a failed factorization is retried inside the compiled code with ten times the
-    jitter, at most :data:`JITTER_TRIES` times. Factorizing K_uu is not enough: if it is nearly
-    singular, rounding errors of βΦ may dominate A in the near-null directions, and the factor of A
-    is NaN or, worse, wrong. So every pivot of A has to be well above them. The result of the last
-    attempt is returned in any case; the caller has to check for NaN.
+    The jitter is relative to the mean diagonal of K_uu. As JAX's Cholesky returns NaN instead of
+    raising, a failed factorization is retried with ten times the jitter, at most
+    :data:`JITTER_TRIES` times. Factorizing K_uu is not enough: if it is nearly singular, rounding
+    errors of βΦ may dominate A in the near-null directions, and its factor is NaN or, worse, wrong.
+    So every pivot of A has to be well above them. The last attempt may still be NaN.
     """
     eye = jnp.eye(K_uu.shape[0], dtype=K_uu.dtype)
     first = jnp.asarray(jitter, K_uu.dtype)
     mean_diagonal = jnp.mean(jnp.diagonal(K_uu))
     rounding = float(jnp.finfo(K_uu.dtype).eps) * beta * jnp.max(jnp.diagonal(phi))
 
-    # Loop state: number of attempts, jitter, L⁻¹, L_B, and the smallest pivot of A, which is the
-    # smallest diagonal element of R, squared.
+    # Loop state: number of attempts, jitter, L⁻¹, L_B, and the smallest pivot of A, (diag R)².
     def unsound(attempt: Any) -> Array:
         tries, *_, smallest_pivot = attempt  # NaN compares as false
         return (tries <= JITTER_TRIES) & ~(smallest_pivot >= TRUST * rounding)
@@ -196,8 +194,7 @@ def sums(
     """Return the statistics Φ (G, U, U) and Ψ (G, U, P) of every mapping, in one pass over rows.
 
     With missing values, for every mapping and group of features (:mod:`sgpmic.model.rows`). With
-    ``x_std``, their expectations over uncertain latent points (:mod:`sgpmic.model.uncertain`),
-    one pass for each set of sigma points.
+    ``x_std``, their expectations over uncertain latent points (:mod:`sgpmic.model.uncertain`).
     """
     kernels, Z, _ = mappings
 
@@ -246,10 +243,7 @@ def data_from_sums(
     *,
     trace: bool = False,
 ) -> Array:
-    """Return the data term from given statistics Φ and Ψ.
-
-    With ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well (:mod:`sgpmic.model.uncertain`).
-    """
+    """Return the data term from Φ and Ψ; with ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well."""
     kernels, Z, beta = mappings
 
     def one(component: tuple[Kernel, Array, Array, Array, Array]) -> Array:
@@ -278,8 +272,7 @@ def add_latent(
 ) -> Parts:
     """Return the terms of the bound: the given data term and the three sums of its second line.
 
-    With an assignment prior, minus the KL divergence from it replaces the entropy
-    (:mod:`sgpmic.model.e_step`). ``x_std`` are the standard deviations of uncertain latent points.
+    With an assignment prior, minus the KL divergence from it replaces the entropy.
     """
     disorder = entropy(S)
     if rows is not None and rows.assignment_prior is not None:

@@ -41,16 +41,13 @@ class Evaluation:
 
 @compiled
 def _one_mapping(
-    kernel: Kernel, Z: Array, beta: Array, X: Array, t: Array, rows: Rows, jitter: float
+    mapping: Mappings, X: Array, t: Array, rows: Rows, jitter: float
 ) -> tuple[Array, Array]:
     """Return the data term and the rows' expected log likelihoods of one Gaussian process."""
-    mappings = Mappings(kernel, Z, beta)
-    phi, psi = sums(mappings, X, t, rows)
-    factors = factorize_all(mappings, phi, psi, jitter)
-    return (
-        data_from_sums(mappings, phi, psi, t, rows, jitter),
-        expected_log_likelihoods(mappings, factors, X, rows),
-    )
+    phi, psi = sums(mapping, X, t, rows)
+    factors = factorize_all(mapping, phi, psi, jitter)
+    term = data_from_sums(mapping, phi, psi, t, rows, jitter)
+    return term, expected_log_likelihoods(mapping, factors, X, rows)
 
 
 @compiled
@@ -141,17 +138,15 @@ def evaluate(
     rows = make_rows(Y, block)
     X_pad, S_pad = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (X, S))
     T = rows.flat_weight[:, None] if shared else S_pad
-    data = jnp.zeros(())
-    likelihoods = []
+    terms, likelihoods = [], []
     for m, kernel in enumerate(kernels):
         one = stack([kernel.for_dimensions(Q)])
-        term, likelihood = _one_mapping(
-            one, jnp.asarray(Z), jnp.asarray(float(beta)), X_pad, T[:, m : m + 1], rows, jitter
-        )
-        data = data + term
+        mapping = Mappings(one, jnp.asarray(Z), jnp.asarray(float(beta)))
+        term, likelihood = _one_mapping(mapping, X_pad, T[:, m : m + 1], rows, jitter)
+        terms.append(term)
         likelihoods.append(likelihood)
-    mixture = Mixture(jnp.asarray(pi), jnp.asarray(means), jnp.asarray(covariances))
-    parts, log_p = _latent(data, mixture, X_pad, S_pad, rows)
+    mixture = Mixture(*map(jnp.asarray, (pi, means, covariances)))
+    parts, log_p = _latent(sum(terms, jnp.zeros(())), mixture, X_pad, S_pad, rows)
     if not shared:  # a shared mapping is the same for every cluster and cancels
         log_p = log_p + jnp.concatenate(likelihoods, axis=1)
 

@@ -1,9 +1,6 @@
 r"""The Gaussian mixture on the latent space: densities, closed-form updates, prior, scale of X.
 
-The scale of X. With free covariances the objective is unbounded: shrink X and C_m together and
-:math:`\log N(x|\bar x, C)` grows without limit while the kernels absorb the change. So, unless the
-covariances are fixed to the identity, X is always standardized (:func:`standardize`: mean 0 and an
-overall variance of 1) and the eigenvalues of every C_m are bounded from below.
+docs/mathematics.md has the reasons.
 
 The conjugate prior (strength 0 is the paper's model). With :math:`\nu` pseudo-counts for each
 cluster,
@@ -12,8 +9,7 @@ cluster,
    \log p(C_m) = -\tfrac{\nu}{2}\left[\log|C_m| - \log|\Omega| + \mathrm{tr}(C_m^{-1}\Omega)
    - Q\right],
 
-a Dirichlet and an inverse Wishart centered at :math:`\Omega`, both shifted so that they are 0 at
-their mode (uniform weights, :math:`C_m = \Omega`) and negative elsewhere.
+a Dirichlet and an inverse Wishart centered at :math:`\Omega`, both shifted to be 0 at their mode.
 
 Clusters that only pad arrays to a common shape have weight 0 and no pseudo-counts: no row can
 belong to them, and they are never updated.
@@ -36,8 +32,7 @@ clusters with :math:`\nu = \nu_0 + N`; with 'unit' only the means are uncertain.
 The priors are weak, so that clusters can merge and become empty: :math:`\alpha_0` is given for
 each cluster (0 for padding), :math:`\nu_0 = Q`, the mean of :math:`\Lambda` is
 :math:`\Omega^{-1}` with :math:`\Omega` from the conjugate prior, and means have prior mean 0 and
-the initial variance of X, which is 1: :math:`\kappa_0 = \mathrm{tr}(\Omega)/Q`. This also fixes
-the scale of X: the bound is highest where clusters are about as wide as :math:`\Omega`.
+the initial variance of X, which is 1: :math:`\kappa_0 = \mathrm{tr}(\Omega)/Q`.
 """
 
 from __future__ import annotations
@@ -98,8 +93,7 @@ def factor_mixture(mixture: Mixture) -> LatentPrior:
         return solve_triangular(factor, eye, lower=True), log_det
 
     whiteners, log_dets = map_components(one, mixture.covariances)
-    # A weight of exactly 0 has log −∞, which is right for log densities (softmax gives 0) and is
-    # excluded from sums by ``weighted_sum``.
+    # A weight of 0 has log −∞: right for log densities, and left out of sums by ``weighted_sum``.
     return LatentPrior(
         jnp.log(mixture.weights),
         mixture.means,
@@ -239,12 +233,11 @@ def update_mixture(
     nu = conjugate.pseudo_counts
     total = counts + nu
     weights = total / jnp.sum(total)
-    blended = (counts[:, None, None] * scatter + nu[:, None, None] * conjugate.scale) / jnp.where(
-        total < EMPTY, 1.0, total
-    )[:, None, None]
+    lifeless = (total < EMPTY)[:, None, None]
+    summed = counts[:, None, None] * scatter + nu[:, None, None] * conjugate.scale
+    blended = summed / jnp.where(lifeless, 1.0, total[:, None, None])
     covariances = _shape_covariances(blended, total, kind, floor)
     if kind != "tied":
-        lifeless = (total < EMPTY)[:, None, None]
         covariances = jnp.where(lifeless, old.covariances, covariances)
     return Mixture(weights, means, covariances)
 
@@ -256,10 +249,7 @@ def _log_det(matrix: Array) -> Array:
 
 
 def log_conjugate(mixture: Mixture, conjugate: Conjugate, prior: LatentPrior) -> Array:
-    """Return the log density of the conjugate prior, 0 at strength 0.
-
-    ``prior`` is the factored mixture.
-    """
+    """Return the log density of the conjugate prior; ``prior`` is the factored mixture."""
     nu = conjugate.pseudo_counts
     M, Q = jnp.sum(nu > 0), mixture.means.shape[1]
     log_dets = -2.0 * prior.log_normalizers - Q * math.log(2.0 * math.pi)

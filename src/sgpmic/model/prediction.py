@@ -147,10 +147,7 @@ def log_joints(
     observed: Array | None = None,
     without: LeftOut | None = None,
 ) -> Array:
-    """Return the logs of the terms of the sum p(y, x), shape (B, M).
-
-    ``observed`` (B, P) is 1 for observed cells, None if all are.
-    """
+    """Return the logs (B, M) of the terms of p(y, x); ``observed`` is as in :func:`left_out`."""
     mean, variance = mapping_moments(posterior, X, without)
     total = variance + 1.0 / posterior.mappings.beta
     if observed is None and posterior.groups is None:

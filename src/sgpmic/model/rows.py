@@ -1,8 +1,7 @@
 r"""The data layout for the pass over the rows: blocks, features first, with padding.
 
-Every new array shape costs seconds of compilation, so tables are padded to a few sizes: rows with
-weight 0, features that are 0 in every row, clusters that no row can belong to. Padding changes no
-sum; the true numbers of features and clusters are passed along as values, not as shapes.
+Every new array shape costs seconds of compilation, so tables are padded to a few sizes, which
+changes no sum; the true numbers of features and clusters are values, not shapes.
 
 **Missing values.** Given the latent points and the functions, a missing cell is independent of the
 observed ones, so leaving it out of every sum integrates it out exactly. Each feature then has sums
@@ -22,8 +21,7 @@ group's own :math:`P_c`, :math:`A_{mc}` and :math:`W_{mc}`, all other formulas o
 have a variational posterior instead, :math:`q(y_{nd}) = N(\mu_{nd}, 1/\beta)`, whose optimum given
 q(F) is :math:`\mu_{nd} = \sum_m s_{nm} \bar f_{md}(x_n)`. A missing cell then contributes to the
 bound like an observed one with value :math:`\mu_{nd}`, except for the normalizer: its variance and
-entropy cancel :math:`\tfrac12 \log(\beta / 2\pi)`. Every update raises the bound, which lies below
-the exact one by half the functions' posterior variance at the missing cells, in units of the noise.
+entropy cancel :math:`\tfrac12 \log(\beta / 2\pi)`.
 """
 
 from __future__ import annotations
@@ -55,8 +53,7 @@ GPU_BLOCKS = (8192, 1024, 32)
 GPU_MULTIPLE = 16
 #: The pass over the rows may take 1 / GPU_SHARE of a GPU's memory.
 GPU_SHARE = 3
-#: Features and clusters are padded up to this many rows: beyond, computing takes longer than
-#: compiling.
+#: Features and clusters are padded up to this many rows; then computing takes longest anyway.
 MOST_PADDED_ROWS = 10_000
 #: Minimum numbers of features and clusters with padding.
 LEAST_FEATURES, LEAST_CLUSTERS = 4, 16

@@ -17,14 +17,11 @@ the bracket is a sum of variances and never negative.
 Expectations are means over 2Q + 1 sigma points (Julier and Uhlmann, 1997): μ, with weight
 :data:`CENTER`, and :math:`\mu \pm \sqrt{Q/(1-w_0)}\, \sigma e_q`. They match the mean and
 covariance of q(x): exact for a linear kernel, and up to σ⁴ for all others. Every set of points,
-one for each row, takes the same pass over the rows as point estimates do: so the code is the same
-for CPUs, GPUs and several processes, and Y is never replicated. As q(x) enters the data term only
-through these points, every E-step and M-step is exact for them, and no step can lower the bound.
+one for each row, takes the same pass over the rows as point estimates do, and Y is never
+replicated. As q(x) enters the data term only through these points, no step can lower the bound.
 
-Why the center: without it, all points of a row are equally far from μ, and the optimizer encodes
-the data in σ: rows with equal μ and different σ have different points, and a mapping with a short
-length scale tells them apart. On three blobs the bound was then 900 to 7000 nats higher than with
-exact expectations; with the center it is accurate to 0.1 nats.
+Without the center, all points of a row are equally far from μ, and the optimizer encodes the data
+in σ: on three blobs the bound was 900 to 7000 nats too high; with it, it is accurate to 0.1 nats.
 """
 
 from __future__ import annotations
@@ -58,10 +55,7 @@ def sigma_points(n_components: int) -> tuple[Floats, Floats]:
 
 
 def mean_over_points(function: Any, X: Array, x_std: Array) -> Any:
-    """Return the mean over the sigma points of a pytree-valued function of all latent points.
-
-    A loop over the sets of points, so that the function is compiled only once.
-    """
+    """Return the mean over the sigma points of a pytree-valued function of all latent points."""
 
     def add(total: Any, point: tuple[Array, Array]) -> tuple[Any, None]:
         place, share = point
@@ -71,7 +65,7 @@ def mean_over_points(function: Any, X: Array, x_std: Array) -> Any:
     shapes = jax.eval_shape(function, X)
     zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     points: Any = sigma_points(X.shape[1])
-    return lax.scan(add, zero, points)[0]
+    return lax.scan(add, zero, points)[0]  # a loop, to compile the function only once
 
 
 def expected_diagonal(kernels: Kernel, X: Array, x_std: Array, T: Array) -> Array:

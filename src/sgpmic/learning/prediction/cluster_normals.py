@@ -1,8 +1,7 @@
 r"""Normal distributions of the clusters in data space, to complement the mapping's density.
 
-The mapping puts rows on a curved low-dimensional manifold with isotropic noise. Correlations off
-the manifold count as noise: the densities of the paper's model are those of a much wider cloud. So
-the density of a row is a mixture of two,
+To the mapping, correlations off its curved manifold are isotropic noise: the densities of the
+paper's model are those of a much wider cloud. So the density of a row is a mixture of two,
 
 .. math:: p(y) = \omega\, p_{\text{mapping}}(y)
           + (1 - \omega) \sum_m \pi_m N(y | \mu_m, \Sigma_m),
@@ -29,8 +28,7 @@ from sgpmic.model.rows import pad_rows
 
 #: Number of cross-validation folds.
 _FOLDS = 5
-#: Added to variances, relative to the mean variance: features may be copies of each other, and all
-#: rows of a cluster equal.
+#: Added to variances, relative to their mean: features may be copies, or rows of a cluster equal.
 _RIDGE = 1e-6
 #: Maximum number of features for full covariances, or of axes; and minimum number of rows per axis.
 _MOST_AXES, _ROWS_PER_AXIS = 100, 4
@@ -88,10 +86,7 @@ class ClusterNormals(NamedTuple):
 
 
 def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNormals:
-    """Fit the cluster normals to scaled rows (N, P) and their one-hot labels (N, M).
-
-    ``factors`` give the expectations of missing cells; None if there are none.
-    """
+    """Fit the normals to scaled rows (N, P) and one-hot labels (N, M); ``factors`` fill gaps."""
     from sklearn.covariance import ledoit_wolf_shrinkage  # heavy import, not needed by predictions
 
     unknown = np.zeros(Y.shape[1])

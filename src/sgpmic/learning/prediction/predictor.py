@@ -1,11 +1,8 @@
 """A fitted model in the units of the data: projection, densities, imputation and sampling.
 
-:class:`Predictor` is the array-only model that estimators and model files hold.
-
-:class:`Reference` holds its training rows. A training row is recognized by a hash of its values
-and gets its fitted latent point and memberships. Any other row starts from the latent points of
-its nearest neighbors among (a sample of) the training rows, with missing cells replaced by their
-expectations (:mod:`sgpmic.learning.gaps`).
+A training row is recognized by a hash of its values and gets its fitted latent point and
+memberships. Any other row starts from the latent points of its nearest neighbors among (a sample
+of) the training rows, with missing cells replaced by their expectations.
 """
 
 from __future__ import annotations
@@ -159,11 +156,7 @@ class Reference:
         return np.where(self.keys[places] == keys, self.order[places], -1)
 
 
-#: Sorted row hashes, and the row of each.
-SortedKeys = tuple[NDArray[np.uint64], Ints]
-
-
-def sorted_fingerprints(Y: Floats) -> SortedKeys:
+def sorted_fingerprints(Y: Floats) -> tuple[NDArray[np.uint64], Ints]:
     """Return the sorted row hashes and the rows' indices, by a stable sort."""
     keys = fingerprints(Y)
     # A sort takes at most half the time of an argsort, so the indices replace the low bits of the
@@ -178,8 +171,8 @@ def sorted_fingerprints(Y: Floats) -> SortedKeys:
     return found, order
 
 
-def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
-    """Average per-row results over duplicate rows."""
+def answer_alike(rows: tuple[NDArray[np.uint64], Ints], *by_row: Floats) -> list[Floats]:
+    """Average per-row results over duplicate rows, given :func:`sorted_fingerprints`."""
     keys, order = rows
     is_new = np.append(True, keys[1:] != keys[:-1])
     if is_new.all():
@@ -198,27 +191,13 @@ def answer_alike(rows: SortedKeys, *by_row: Floats) -> list[Floats]:
 
 
 class Assessment(NamedTuple):
-    """All predictions for rows.
+    """All predictions for rows."""
 
-    Attributes
-    ----------
-    labels : ndarray of shape (n_samples,)
-        The most probable cluster.
-    memberships : ndarray of shape (n_samples, n_clusters)
-        The probability of each cluster.
-    embedding : ndarray of shape (n_samples, n_components)
-        Latent points.
-    log_density : ndarray of shape (n_samples,)
-        Log density under the model, low for outliers.
-    unusual : ndarray of bool, shape (n_samples,)
-        Whether a row is an outlier.
-    """
-
-    labels: Ints
-    memberships: Floats
-    embedding: Floats
-    log_density: Floats
-    unusual: Bools
+    labels: Ints  # (n_samples,) the most probable cluster
+    memberships: Floats  # (n_samples, n_clusters) the probability of each cluster
+    embedding: Floats  # (n_samples, n_components) latent points
+    log_density: Floats  # (n_samples,) under the model, low for outliers
+    unusual: Bools  # (n_samples,) whether a row is an outlier
 
 
 class _Densities(NamedTuple):
@@ -231,7 +210,7 @@ class _Densities(NamedTuple):
 
 @dataclass
 class Predictor:
-    """A fitted model."""
+    """A fitted model, as arrays only: what estimators and model files hold."""
 
     scaler: Scaler
     posterior: Posterior
@@ -367,10 +346,7 @@ class Predictor:
 
     @cached_property
     def _densities(self) -> _Densities:
-        """The cluster normals, and the weight of the mapping's density beside them.
-
-        Estimated from held-out training rows, whose densities would otherwise be too high.
-        """
+        """The cluster normals, and the weight of the mapping's density beside them."""
         rows, S = self.reference.rows, self._reference_S
         # Rows count for their own cluster only: with a membership of a few percent, distant rows
         # would inflate a cluster's covariance.
@@ -378,7 +354,8 @@ class Predictor:
         reduced = self.scaler.transform(rows)
         factors = fit_factors(reduced) if np.isnan(reduced).any() else None
         chosen = sample_numbers(len(rows), _MOST_ASSESSED)
-        # Parameters are not refitted: only a row's own contribution to the posterior is removed.
+        # From held-out rows, whose densities would otherwise be too high. Parameters are not
+        # refitted: only a row's own contribution to the posterior is removed.
         found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
         mapping = projection.laplace(self.posterior, found)
         normals = cluster_normals.left_out_log_density(reduced[chosen], S[chosen], factors)
@@ -440,12 +417,7 @@ class Predictor:
 
     @numerics()
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
-        """Draw rows from the model; return them and their clusters, sorted by cluster.
-
-        A latent point is drawn between that of a training row and a neighbor's in the same cluster:
-        a Gaussian around a cluster's mean would also reach regions without rows, where the mapping
-        has learned nothing.
-        """
+        """Draw rows from the model; return them and their clusters, sorted by cluster."""
         weights = np.asarray(self.posterior.mixture.weights)
         counts = rng.multinomial(n_samples, weights / np.sum(weights))
         labels = np.repeat(np.arange(len(counts)), counts)
@@ -458,7 +430,10 @@ class Predictor:
         return self._restored(drawn), labels
 
     def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
-        """Draw latent points of a cluster between those of its training rows."""
+        """Draw latent points of a cluster between those of training rows and their neighbors.
+
+        A Gaussian would also reach regions without rows, where the mapping has learned nothing.
+        """
         from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
 
         own = self.X[self.S.argmax(axis=1) == cluster]

@@ -113,18 +113,10 @@ def _start_block(
     # The first step has length 0 and only evaluates. Types are those of later steps, so that one
     # program serves all.
     n, Q = X.shape
-    course = Course(
-        X,
-        jnp.zeros((n, votes.shape[1])),
-        jnp.full(n, jnp.inf, X.dtype),
-        jnp.zeros((n, Q)),
-        jnp.zeros((n, Q, Q)),
-        jnp.full(n, _RADIUS, X.dtype),
-        jnp.zeros((n, Q)),
-        jnp.zeros(n),
-        jnp.zeros(n, bool),
-    )
-    return course, votes
+    joints, curvature, still = jnp.zeros_like(votes), jnp.zeros((n, Q, Q)), jnp.zeros_like(X)
+    value, radius = jnp.full(n, jnp.inf, X.dtype), jnp.full(n, _RADIUS, X.dtype)
+    promised, settled = jnp.zeros(n), jnp.zeros(n, bool)
+    return Course(X, joints, value, still, curvature, radius, still, promised, settled), votes
 
 
 def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[Array], Array]:
@@ -151,9 +143,8 @@ def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, A
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
     """Solve for symmetric matrices (Q, Q, B); also return which are positive definite.
 
-    Gaussian elimination without pivoting, vectorized over rows, with the absolute values of the
-    pivots: a matrix that is not positive definite is replaced by one that is (a modified Cholesky
-    factorization), so that the step is a descent direction, and long where the curvature is small.
+    Gaussian elimination without pivoting, vectorized over rows. By the absolute values of the
+    pivots, as in a modified Cholesky factorization, the step is always a descent direction.
     """
     Q = len(right)
     table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)

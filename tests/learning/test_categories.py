@@ -178,3 +178,19 @@ def test_clusters_that_categories_share_are_found() -> None:
     blocks = [np.where(rng.random(150) < 0.8, labels, rng.integers(3, size=150)) for _ in range(5)]
     assert tendency(np.hstack([indicators(block) for block in blocks])).supported
     assert tendency(mixed_table()[0]).supported
+
+
+def test_outliers_do_not_hide_clusters() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=200)
+    Y = rng.normal(size=(200, 4)) + 6.0 * np.eye(3, 4)[labels]
+    group = ProcessGroup(200)
+    clean = committee_view(Y, Y, fit_scaler(Y, group, "each"), group)
+    assert clean.rows is Y
+    for j in range(4):
+        Y[rng.choice(200, 2, replace=False), j] *= 1e3
+    view = committee_view(Y, Y, fit_scaler(Y, group, "each"), group)
+    assert (view.scaler.scale < 2.0 * clean.scaler.scale).all()
+    assert np.abs(view.scaler.transform(view.rows)).max() < 10.0
+    vote = vote_on(view, Y, group, Committee(), 3)
+    assert adjusted_rand_score(labels, vote.shares.argmax(axis=1)) > 0.9

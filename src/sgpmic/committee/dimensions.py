@@ -11,11 +11,13 @@ import numpy as np
 
 from sgpmic._types import Floats
 from sgpmic.committee.reference_noise import MixedTable
-from sgpmic.learning.preprocessing import Scaler, find_categories, parts, sample_numbers
+from sgpmic.learning.preprocessing import Scaler, find_categories, fit_scaler, parts, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
 #: Maximum number of rows sampled.
 MOST_EXAMINED = 1000
+#: Outliers are farther from the median than this many interquartile ranges.
+_FARTHEST = 6.0
 #: Maximum number of latent dimensions chosen.
 MOST_DIMENSIONS = 10
 #: Number of shuffled tables in parallel analysis, and the quantile to exceed.
@@ -40,7 +42,8 @@ class View(NamedTuple):
     neighbor graph, but a cluster should be shared by several columns. So numbers stay as they are,
     and categories are replaced by what they share with other columns
     (:meth:`~sgpmic.committee.reference_noise.MixedTable.factors`); and committee members whose
-    clusters are the levels of one category do not vote.
+    clusters are the levels of one category do not vote. Outliers are clipped, lest they set the
+    scale of a feature or make up clusters.
     """
 
     rows: Floats  # (n_own, r) rows of this process
@@ -51,6 +54,12 @@ class View(NamedTuple):
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the table with factors in place of categories; ``Y`` has its missing cells."""
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
+    first, median, third = np.quantile(group.rows_at(Y_imputed, numbers), [0.25, 0.5, 0.75], axis=0)
+    reach = np.where(third > first, _FARTHEST * (third - first), np.inf)
+    low, high = group.agree((median - reach, median + reach))
+    if group.largest(np.array(((Y_imputed < low) | (Y_imputed > high)).any())):
+        Y_imputed = np.clip(Y_imputed, low, high)
+        scaler = fit_scaler(Y_imputed, group, scaler.kind)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
     if not categories:
         return View(Y_imputed, scaler)

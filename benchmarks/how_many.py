@@ -72,15 +72,20 @@ def run_one(task: Task) -> dict[str, Any]:
     from sklearn.metrics import silhouette_score
     from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
-    from sgpmic.committee.examination import choose_number
+    from sgpmic.committee.dimensions import committee_view
+    from sgpmic.committee.examination import examine
     from sgpmic.committee.geometry import Geometry
-    from sgpmic.committee.tendency import cluster_tendency
+    from sgpmic.learning.preprocessing import fit_scaler
+    from sgpmic.process_group import ProcessGroup
 
     warnings.simplefilter("ignore")
     part, name, Y, right = task
     began = time.perf_counter()
-    tendency = cluster_tendency(Y)
-    ours = choose_number(Y, tendency)
+    group = ProcessGroup(len(Y))
+    view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
+    found = examine(view, group, tendency=True, clusters=True, dimensions=False)
+    tendency, ours = found.tendency, found.clusters
+    assert tendency is not None and ours is not None
     seconds = time.perf_counter() - began
     Z = Geometry(Y, 2).components
     most = min(MOST_CLUSTERS, len(Y) - 1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
 from sgpmic.storage.model_file import check_kinds
-from sgpmic.tables.cell_text import TRUTH, key, numeric_date, numeric_time, parse_date, parse_time
+from sgpmic.tables.cell_text import (
+    TRUTH,
+    key,
+    numeric_date,
+    numeric_time,
+    parse_date,
+    parse_number,
+    parse_time,
+)
 from sgpmic.tables.conversions import Cells, number_of
 from sgpmic.tables.errors import BadCells
 
@@ -409,6 +417,35 @@ _ENCODINGS: dict[str, type[Encoding]] = {
     cls.kind: cls
     for cls in (NumberEncoding, YesNoEncoding, OrderEncoding, CategoryEncoding, DateEncoding)
 }
+
+
+def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
+    """Encode new cells, with the other decimal sign or order of dates if only that fits them."""
+    try:
+        return encoding.encode(cells)
+    except BadCells as error:
+        bad = error
+    if isinstance(encoding, NumberEncoding):
+        sign, name = {".": (",", "point"), ",": (".", "comma")}[encoding.decimal]
+        other: Encoding = replace(encoding, decimal=sign)
+        readings = [{parse_number(text, one) for one in ".,"} for text in cells.texts]
+        as_in_fit = f"numbers with a decimal {name}"
+    elif isinstance(encoding, DateEncoding) and not encoding.time_only:
+        other = replace(encoding, day_first=not encoding.day_first)
+        readings = [{parse_date(text, one) for one in (True, False)} for text in cells.texts]
+        as_in_fit = "dates as 2024-12-31"
+    else:
+        raise bad
+    try:
+        encoded = other.encode(cells)
+        # If most cells, such as 1,234, make sense either way, the few others may be mistakes.
+        unequal = [None in pair for pair in readings if len(pair) == 2]
+        if 2 * sum(unequal) >= len(unequal):
+            return encoded
+    except BadCells as error:
+        bad = min(bad, error, key=lambda one: one.n_cells)
+    has_digits = any(map(str.isdigit, bad.text))
+    raise replace(bad, remedy=f", or write {as_in_fit}" if has_digits else "")
 
 
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:

@@ -24,6 +24,7 @@ from sgpmic.tables.columns import (
     Levels,
     WordEncoding,
     column_from_dict,
+    encode_new,
     feature_names,
     frozen,
     used_names,
@@ -238,7 +239,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if encoding is None or column is None:
                 continue
             try:
-                result = encoding.encode(cells_of(column))
+                result = encode_new(encoding, cells_of(column))
             except BadCells as bad:
                 word = "yes or no" if encoding.kind == "yes_no" else f"a {encoding.kind}"
                 wrong.append((name, f"was {word} in fit, but now has {bad}"))

@@ -139,6 +139,14 @@ def test_which_levels_are_joined(cells: list[str], features: tuple[str, ...]) ->
         assert TableEncoder(min_frequency=0).fit(table).columns_[0].features == ("x=b",)
 
 
+def test_a_declared_category_of_rare_levels_is_not_constant() -> None:
+    table = {"x": [f"city {i // 2}" for i in range(120)], "filler": np.arange(120.0) ** 2}
+    column = TableEncoder(kinds={"x": "category"}).fit(table).columns_[0]
+    assert column.kind == "category"
+    assert column.becomes == "left out: all levels are rare (below min_frequency)"
+    assert column.warning == "declared, but all levels are rare (below min_frequency)"
+
+
 def test_spellings_of_one_level_are_one() -> None:
     encoder = TableEncoder().fit({"x": ["Red", "red ", "RED", "Red", "blue", "Blue  sky"] * 5})
     assert encoder.columns_[0].features == ("x=Red", "x=blue", "x=Blue  sky")

@@ -67,8 +67,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         its smallest positive value is added first.
     min_frequency : float, default=0.02
         Levels with a smaller share of a category's cells, or with fewer than five cells (a tenth of
-        the cells if there are fewer than fifty), are rare and merged into one level 'other'. If all
-        but one level are rare, the column is left out, unless its kind was declared. 0 merges none.
+        the cells if there are fewer than fifty), are rare and merged into one level 'other'. If
+        that is all or too rare, the column is left out, unless it is declared and has two levels.
+        0 merges none.
     drop : sequence of str, default=()
         Columns to leave out.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from sgpmic.tables.cell_text import (
 )
 from sgpmic.tables.columns import Column, DateEncoding
 from sgpmic.tables.conversions import cells_of
+from sgpmic.tables.encoder import describe
 from sgpmic.tables.errors import TableError
 from sgpmic.tables.kinds import Plan, decide
 
@@ -37,6 +39,22 @@ def column_of(cells: list[Any], name: str = "x", **parameters: Any) -> Column:
     times = -(-20 // len(cells))
     table = {name: cells * times, "filler": FILLER[: len(cells) * times]}
     return TableEncoder(**parameters).fit(table).columns_[0]
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"), [("days", 86_400), ("hours", 3600), ("minutes", 60), ("seconds", 1)]
+)
+def test_a_duration_has_a_unit(unit: str, seconds: int) -> None:
+    numbers = np.arange(1.0, 21.0)
+    cells = pd.to_timedelta(numbers * seconds, "s")
+    encoder = TableEncoder().fit(pd.DataFrame({"wait": cells, "x": FILLER[:20]}))
+    assert encoder.columns_[0].becomes == f"number of {unit}, unchanged"
+    assert encoder.columns_[0].features == (f"wait ({unit})",)
+    encoded = encoder.transform(pd.DataFrame({"wait": cells[:1], "x": [0.0]}))
+    np.testing.assert_allclose(encoded, [[1, 0]])
+    assert describe(encoder, encoded).feature_names == (f"wait ({unit})", "x")
+    stored = TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    assert stored.encodings_ == encoder.encodings_
 
 
 # ------------------------------------------------------------------------------- numbers

@@ -39,6 +39,8 @@ KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "tex
 #: ... and all kinds, including those that are only inferred.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 YEAR = 365.2425
+#: Units of durations, in a day.
+UNITS = {"days": 1, "hours": 24, "minutes": 1440, "seconds": 86_400}
 #: Name of the level that rare levels are merged into.
 OTHER = "other"
 
@@ -167,10 +169,13 @@ class NumberEncoding(Encoding):
 
     def read(self, cells: Cells) -> Floats:
         """Return numbers, NaN where missing."""
-        values = cells.read_numbers(self.decimal)
+        values = self._numbers(cells)
         if self.sentinels:
             values = np.where(np.isin(values, self.sentinels), np.nan, values)
         return values
+
+    def _numbers(self, cells: Cells) -> Floats:
+        return cells.read_numbers(self.decimal)
 
     def encode(self, cells: Cells) -> Encoded:
         values = self.read(cells)
@@ -187,6 +192,38 @@ class NumberEncoding(Encoding):
     def decode(self, features: Floats) -> NDArray[Any]:
         values: Floats = features[:, 0] * self.divisor
         return values if self.shift is None else np.exp(values) - self.shift
+
+
+@dataclass(frozen=True)
+class DurationEncoding(NumberEncoding):
+    """A duration, as a number in a unit that its name mentions."""
+
+    kind: ClassVar[str] = "duration"
+    unit: str = "hours"  # one of UNITS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit not in UNITS:
+            raise ValueError(f"there is no unit {self.unit!r:.20} of durations")
+
+    @classmethod
+    def fit(cls, days: Floats) -> DurationEncoding:
+        """Choose the largest unit that is no longer than the mean."""
+        present = np.abs(days[~np.isnan(days)])
+        mean = present.mean() if len(present) else 1.0
+        return cls(unit=next((u for u, size in UNITS.items() if mean * size >= 1), "seconds"))
+
+    @property
+    def becomes(self) -> str:
+        return super().becomes.replace("number", f"number of {self.unit}")
+
+    def feature_names(self, column: str) -> list[str]:
+        return [f"{column} ({self.unit})"]
+
+    def _numbers(self, cells: Cells) -> Floats:
+        if cells.holds == "duration":
+            return cells.values * UNITS[self.unit]
+        return super()._numbers(cells)
 
 
 @dataclass(frozen=True)
@@ -415,7 +452,10 @@ class CategoryEncoding(WordEncoding):
 
 _ENCODINGS: dict[str, type[Encoding]] = {
     cls.kind: cls
-    for cls in (NumberEncoding, YesNoEncoding, OrderEncoding, CategoryEncoding, DateEncoding)
+    for cls in (
+        *(NumberEncoding, DurationEncoding, YesNoEncoding),
+        *(OrderEncoding, CategoryEncoding, DateEncoding),
+    )
 }
 
 
@@ -425,7 +465,7 @@ def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
         return encoding.encode(cells)
     except BadCells as error:
         bad = error
-    if isinstance(encoding, NumberEncoding):
+    if type(encoding) is NumberEncoding:
         sign, name = {".": (",", "point"), ",": (".", "comma")}[encoding.decimal]
         other: Encoding = replace(encoding, decimal=sign)
         readings = [{parse_number(text, one) for one in ".,"} for text in cells.texts]

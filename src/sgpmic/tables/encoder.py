@@ -412,7 +412,7 @@ def describe(encoder: TableEncoder, values: Floats) -> Description:
                 words = (*words[:-1], f"rare ({len(merged)} levels)")
             categories.append(Levels(name, words, encoding.codes(features), bool(merged)))
         elif not isinstance(encoding, DateEncoding):
-            numbers.append((name, encoding.decode(features)))
+            numbers.append((encoding.feature_names(name)[0], encoding.decode(features)))
         else:
             days = encoding.days(features)
             numbers.append((name, _from_widest_gap(days) if encoding.time_only else days))

@@ -55,6 +55,7 @@ from sgpmic.tables.cell_text import (
 from sgpmic.tables.columns import (
     YEAR,
     DateEncoding,
+    DurationEncoding,
     Encoding,
     NumberEncoding,
     OrderEncoding,
@@ -236,6 +237,8 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
         _decide_number(plan)
     elif cells.holds in ("date", "time"):
         plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
+    elif cells.holds == "duration":
+        plan.read_as("number", DurationEncoding.fit(cells.values))
     elif cells.holds == "other":
         plan.leave_out("text", "lists, records or bytes", _NESTED)
     plan.read_levels()
@@ -276,6 +279,8 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         encoding: Readable = YesNoEncoding()
         if kind == "date":
             encoding = _TIMES if _are_times(cells) else DateEncoding(find_date_order(texts)[0])
+        elif cells.holds == "duration" and kind != "yes_no":
+            encoding = DurationEncoding.fit(cells.values)
         elif kind != "yes_no":
             encoding = NumberEncoding(find_decimal(texts)[0])
         plan.log = kind == "log"

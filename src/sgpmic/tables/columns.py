@@ -28,6 +28,7 @@ from sgpmic.tables.cell_text import (
     numeric_date,
     numeric_time,
     parse_date,
+    parse_duration,
     parse_number,
     parse_time,
 )
@@ -210,7 +211,7 @@ class DurationEncoding(NumberEncoding):
     def fit(cls, days: Floats) -> DurationEncoding:
         """Choose the largest unit that is no longer than the mean."""
         present = np.abs(days[~np.isnan(days)])
-        mean = present.mean() if len(present) else 1.0
+        mean = present.mean() if len(present) else 1 / 24  # hours for text
         return cls(unit=next((u for u, size in UNITS.items() if mean * size >= 1), "seconds"))
 
     @property
@@ -223,6 +224,8 @@ class DurationEncoding(NumberEncoding):
     def _numbers(self, cells: Cells) -> Floats:
         if cells.holds == "duration":
             return cells.values * UNITS[self.unit]
+        if cells.holds == "text":
+            return cells.parse(parse_duration) * UNITS[self.unit]
         return super()._numbers(cells)
 
 

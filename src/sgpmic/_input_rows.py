@@ -50,7 +50,8 @@ def encode(X: Any) -> tuple[TableEncoder | None, Any, list[tuple[type[Warning], 
     encoder = TableEncoder().fit(X)
     used = Counter(kind_words(column.kind) for column in encoder.columns_ if column.features)
     said = ", ".join(plural(count, f"{kind} column") for kind, count in used.items())
-    left_out = [f"{c.name} ({kind_words(c.kind)})" for c in encoder.columns_ if not c.features]
+    unused = (column for column in encoder.columns_ if not column.features)
+    left_out = [f"{one.name} ({one.becomes.removeprefix('left out: ')})" for one in unused]
     if left_out:
         more = f" and {len(left_out) - 5} more" if len(left_out) > 5 else ""
         said += f"; left out: {', '.join(left_out[:5])}{more}"

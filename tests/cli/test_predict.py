@@ -51,6 +51,11 @@ def test_densities_are_stored_and_the_same_as_if_they_were_not(run: Path, tmp_pa
     np.testing.assert_array_equal(with_them.score_samples(rows), without.score_samples(rows))
 
 
+def test_a_model_file_is_not_its_run_folder(run: Path) -> None:
+    words = said(sgpmic("predict", run / "model.sgpmic", run.parent / "t.csv")).split()
+    assert "model.sgpmic is a file; name a run folder that" in " ".join(words)
+
+
 def test_a_prediction_imports_nothing_that_it_does_not_need(run: Path, tmp_path: Path) -> None:
     table = write_csv(tmp_path / "new.csv", values(1))
     words = ["sgpmic", "predict", str(run), str(table), "--out", str(tmp_path / "labels.csv")]

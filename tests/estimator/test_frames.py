@@ -57,12 +57,14 @@ def test_frames_are_encoded(frame: pd.DataFrame, mixed: SGPMIC, quick_fit: Fit) 
 
 
 def test_what_was_done_is_said_in_one_line(frame: pd.DataFrame) -> None:
+    plan = np.repeat(["free", "basic", "pro"], 20)
     with pytest.warns(ColumnsWarning) as said:
-        SGPMIC(3).set_params(**QUICK | {"max_iter": 1}).fit(frame)
+        SGPMIC(3).set_params(**QUICK | {"max_iter": 1}).fit(frame.assign(plan=plan))
     words = [str(w.message) for w in said if w.category is ColumnsWarning]
     assert words == [
         "TableEncoder encoded 4 number columns, 1 category column, 1 date column; left out: "
-        "item (text), remark (text); see encoder_.columns_ for details."
+        "item (free text), remark (free text), plan (looks like a label); see encoder_.columns_ "
+        "for details."
     ]
     assert said[0].filename == __file__
 

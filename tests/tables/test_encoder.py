@@ -139,6 +139,14 @@ def test_which_levels_are_joined(cells: list[str], features: tuple[str, ...]) ->
         assert TableEncoder(min_frequency=0).fit(table).columns_[0].features == ("x=b",)
 
 
+def test_a_declared_category_of_rare_levels_is_not_constant() -> None:
+    table = {"x": [f"city {i // 2}" for i in range(120)], "filler": np.arange(120.0) ** 2}
+    column = TableEncoder(kinds={"x": "category"}).fit(table).columns_[0]
+    assert column.kind == "category"
+    assert column.becomes == "left out: all levels are rare (below min_frequency)"
+    assert column.warning == "declared, but all levels are rare (below min_frequency)"
+
+
 def test_spellings_of_one_level_are_one() -> None:
     encoder = TableEncoder().fit({"x": ["Red", "red ", "RED", "Red", "blue", "Blue  sky"] * 5})
     assert encoder.columns_[0].features == ("x=Red", "x=blue", "x=Blue  sky")
@@ -286,6 +294,39 @@ def test_rows_are_read_as_those_of_fit() -> None:
     encoded = encoder.transform({"price": ["1,234"], "day": ["03/04/2024"]})
     assert encoded[0, 0] == 1.234
     assert encoded[0, 1] == (date(2024, 4, 3) - date(1970, 1, 1)).days
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "expected"),
+    [
+        (["1.5", "2.25"], ["47,05", "1.118,32", "1,234"], [47.05, 1118.32, 1.234]),
+        (["1,5", "2,25"], ["47.05 €", "1,118.32"], [47.05, 1118.32]),
+        (["1.5", "2,250"], ["1,234", "2.5"], [1234, 2.5]),  # as in fit
+        (["2024-01-31", "2024-02-01"], ["25.08.2022", "01.02.1970"], [19229, 31]),
+        (["31/12/2024", "01/02/2024"], ["01/02/1970"], [31]),
+    ],
+)
+def test_new_rows_may_be_written_in_another_country(
+    known: list[str], new: list[str], expected: list[float]
+) -> None:
+    encoded = TableEncoder().fit({"x": known * 9}).transform({"x": new})
+    np.testing.assert_allclose(encoded[:, 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "message"),
+    [
+        (["1.5", "2.25"], ["47,05", "47.05"], "'47,05'.*or write numbers with a decimal point"),
+        (["1.5", "2.25"], ["1,234", "5,678", "9,012", "5,6"], r"'5,6' \(row 4\).*decimal point"),
+        (["1.5", "2.25"], ["4,5", "x", "4,6"], r"'x' \(row 2\): correct or empty such cells$"),
+        (["2024-01-31", "2024-02-01"], ["1/31/24", "31/1/24"], "'31/1/24'.*dates as 2024-12-31"),
+    ],
+)
+def test_new_rows_in_a_mixed_notation_are_refused(
+    known: list[str], new: list[str], message: str
+) -> None:
+    with pytest.raises(TableError, match=message):
+        TableEncoder().fit({"x": known * 9}).transform({"x": new})
 
 
 def test_set_output_and_clone() -> None:

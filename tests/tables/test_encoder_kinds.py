@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from sgpmic.tables.cell_text import (
 )
 from sgpmic.tables.columns import Column, DateEncoding
 from sgpmic.tables.conversions import cells_of
+from sgpmic.tables.encoder import describe
 from sgpmic.tables.errors import TableError
 from sgpmic.tables.kinds import Plan, decide
 
@@ -37,6 +39,43 @@ def column_of(cells: list[Any], name: str = "x", **parameters: Any) -> Column:
     times = -(-20 // len(cells))
     table = {name: cells * times, "filler": FILLER[: len(cells) * times]}
     return TableEncoder(**parameters).fit(table).columns_[0]
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"), [("days", 86_400), ("hours", 3600), ("minutes", 60), ("seconds", 1)]
+)
+def test_a_duration_has_a_unit(unit: str, seconds: int) -> None:
+    numbers = np.arange(1.0, 21.0)
+    cells = pd.to_timedelta(numbers * seconds, "s")
+    encoder = TableEncoder().fit(pd.DataFrame({"wait": cells, "x": FILLER[:20]}))
+    assert encoder.columns_[0].becomes == f"number of {unit}, unchanged"
+    assert encoder.columns_[0].features == (f"wait ({unit})",)
+    encoded = encoder.transform(pd.DataFrame({"wait": cells[:1], "x": [0.0]}))
+    np.testing.assert_allclose(encoded, [[1, 0]])
+    assert describe(encoder, encoded).feature_names == (f"wait ({unit})", "x")
+    stored = TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    assert stored.encodings_ == encoder.encodings_
+
+
+@pytest.mark.parametrize(
+    ("cells", "hours"),
+    [
+        (["25:10:00", "0:30:36", "12:00"], [25 + 1 / 6, 0.51, 12]),
+        (["0 days 00:30:00", "1 day, 2:00:00", "-1 days +23:00:00"], [0.5, 26, -1]),
+    ],
+)
+def test_times_that_reach_24_hours_are_durations(cells: list[str], hours: list[float]) -> None:
+    encoder = TableEncoder().fit({"x": cells * 5})
+    assert encoder.columns_[0].features == ("x (hours)",)
+    np.testing.assert_allclose(encoder.transform({"x": cells})[:, 0], hours)
+    with pytest.raises(TableError, match="holds durations, but also 'soon'"):
+        TableEncoder().fit({"x": [*(f"{i}:30" for i in range(30)), "soon"]})
+
+
+def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
+    cells = ["0:30", "7:15", "23:00"] * 5
+    assert column_of(cells).kind == "date"
+    assert column_of(cells, kinds={"x": "number"}).features == ("x (hours)",)
 
 
 # ------------------------------------------------------------------------------- numbers
@@ -416,7 +455,7 @@ def test_whole_numbers_with_a_decimal_comma_are_no_times_of_day() -> None:
     ("write", "kind", "unread"),
     [
         (lambda i: f"{100 + i}/{160 - i}", "text", True),
-        (lambda i: f"{30 + i}:{i % 60:02d}", "text", True),
+        (lambda i: f"{30 + i}:{60 + i}", "text", True),
         (lambda i: f"${i / 10}k", "text", True),
         (lambda i: f"{i % 23 + 1}. Mai 2023", "category", True),
         (lambda i: f"{i % 28 + 1:02d}. Mai {1990 + i}", "text", True),

@@ -252,7 +252,8 @@ class RunFolder:
     def read_record(self) -> dict[str, Any]:
         """Return the contents of ``run.json``, or raise a RunFolderError if there are none."""
         if not self.path.is_dir():
-            raise RunFolderError(f"There is no folder {self.path}; name one that sgpmic fit wrote.")
+            why = "is a file" if self.path.exists() else "does not exist"
+            raise RunFolderError(f"{self.path} {why}; name a run folder that sgpmic fit wrote.")
         if not self.is_complete:
             why = "no run (no run.json); name a folder that sgpmic fit wrote."
             if self.checkpoint.exists():

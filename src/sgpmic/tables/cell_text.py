@@ -130,6 +130,8 @@ _DATES = tuple(
     )
 )
 _TIME = re.compile(_CLOCK, re.IGNORECASE)
+_HOURS = r"([0-9]{1,5}):([0-5][0-9])(?::([0-5][0-9](?:[.,][0-9]+)?))?"
+_DURATION = re.compile(rf"(?:(-?[0-9]{{1,5}}) days?,? \+?)?{_HOURS}")  # -1 days +23:00:00
 
 
 def parse_date(text: str, day_first: bool) -> float | None:
@@ -163,6 +165,14 @@ def parse_time(text: str) -> float | None:
     """Parse a time of day as a fraction of a day; None if the text is not one."""
     found = _TIME.fullmatch(text)
     return None if found is None else _day_fraction(found.groupdict(default=""))
+
+
+def parse_duration(text: str) -> float | None:
+    """Parse hours and minutes, which may reach 24 hours, as days; None if the text is neither."""
+    if (found := _DURATION.fullmatch(text)) is None:
+        return None
+    days, hours, minutes, seconds = (float(s.replace(",", ".")) for s in found.groups("0"))
+    return days + (hours * 3600 + minutes * 60 + seconds) / 86_400
 
 
 def numeric_time(value: float) -> float | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -22,7 +22,16 @@ from numpy.typing import NDArray
 
 from sgpmic._types import Floats, Ints
 from sgpmic.storage.model_file import check_kinds
-from sgpmic.tables.cell_text import TRUTH, key, numeric_date, numeric_time, parse_date, parse_time
+from sgpmic.tables.cell_text import (
+    TRUTH,
+    key,
+    numeric_date,
+    numeric_time,
+    parse_date,
+    parse_duration,
+    parse_number,
+    parse_time,
+)
 from sgpmic.tables.conversions import Cells, number_of
 from sgpmic.tables.errors import BadCells
 
@@ -31,6 +40,8 @@ KINDS = ("number", "whole", "log", "yes_no", "ordered", "category", "date", "tex
 #: ... and all kinds, including those that are only inferred.
 FOUND_KINDS = (*KINDS, "constant", "copy", "empty")
 YEAR = 365.2425
+#: Units of durations, in a day.
+UNITS = {"days": 1, "hours": 24, "minutes": 1440, "seconds": 86_400}
 #: Name of the level that rare levels are merged into.
 OTHER = "other"
 
@@ -159,10 +170,13 @@ class NumberEncoding(Encoding):
 
     def read(self, cells: Cells) -> Floats:
         """Return numbers, NaN where missing."""
-        values = cells.read_numbers(self.decimal)
+        values = self._numbers(cells)
         if self.sentinels:
             values = np.where(np.isin(values, self.sentinels), np.nan, values)
         return values
+
+    def _numbers(self, cells: Cells) -> Floats:
+        return cells.read_numbers(self.decimal)
 
     def encode(self, cells: Cells) -> Encoded:
         values = self.read(cells)
@@ -179,6 +193,40 @@ class NumberEncoding(Encoding):
     def decode(self, features: Floats) -> NDArray[Any]:
         values: Floats = features[:, 0] * self.divisor
         return values if self.shift is None else np.exp(values) - self.shift
+
+
+@dataclass(frozen=True)
+class DurationEncoding(NumberEncoding):
+    """A duration, as a number in a unit that its name mentions."""
+
+    kind: ClassVar[str] = "duration"
+    unit: str = "hours"  # one of UNITS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit not in UNITS:
+            raise ValueError(f"there is no unit {self.unit!r:.20} of durations")
+
+    @classmethod
+    def fit(cls, days: Floats) -> DurationEncoding:
+        """Choose the largest unit that is no longer than the mean."""
+        present = np.abs(days[~np.isnan(days)])
+        mean = present.mean() if len(present) else 1 / 24  # hours for text
+        return cls(unit=next((u for u, size in UNITS.items() if mean * size >= 1), "seconds"))
+
+    @property
+    def becomes(self) -> str:
+        return super().becomes.replace("number", f"number of {self.unit}")
+
+    def feature_names(self, column: str) -> list[str]:
+        return [f"{column} ({self.unit})"]
+
+    def _numbers(self, cells: Cells) -> Floats:
+        if cells.holds == "duration":
+            return cells.values * UNITS[self.unit]
+        if cells.holds == "text":
+            return cells.parse(parse_duration) * UNITS[self.unit]
+        return super()._numbers(cells)
 
 
 @dataclass(frozen=True)
@@ -407,8 +455,40 @@ class CategoryEncoding(WordEncoding):
 
 _ENCODINGS: dict[str, type[Encoding]] = {
     cls.kind: cls
-    for cls in (NumberEncoding, YesNoEncoding, OrderEncoding, CategoryEncoding, DateEncoding)
+    for cls in (
+        *(NumberEncoding, DurationEncoding, YesNoEncoding),
+        *(OrderEncoding, CategoryEncoding, DateEncoding),
+    )
 }
+
+
+def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
+    """Encode new cells, with the other decimal sign or order of dates if only that fits them."""
+    try:
+        return encoding.encode(cells)
+    except BadCells as error:
+        bad = error
+    if type(encoding) is NumberEncoding:
+        sign, name = {".": (",", "point"), ",": (".", "comma")}[encoding.decimal]
+        other: Encoding = replace(encoding, decimal=sign)
+        readings = [{parse_number(text, one) for one in ".,"} for text in cells.texts]
+        as_in_fit = f"numbers with a decimal {name}"
+    elif isinstance(encoding, DateEncoding) and not encoding.time_only:
+        other = replace(encoding, day_first=not encoding.day_first)
+        readings = [{parse_date(text, one) for one in (True, False)} for text in cells.texts]
+        as_in_fit = "dates as 2024-12-31"
+    else:
+        raise bad
+    try:
+        encoded = other.encode(cells)
+        # If most cells, such as 1,234, make sense either way, the few others may be mistakes.
+        unequal = [None in pair for pair in readings if len(pair) == 2]
+        if 2 * sum(unequal) >= len(unequal):
+            return encoded
+    except BadCells as error:
+        bad = min(bad, error, key=lambda one: one.n_cells)
+    has_digits = any(map(str.isdigit, bad.text))
+    raise replace(bad, remedy=f", or write {as_in_fit}" if has_digits else "")
 
 
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:

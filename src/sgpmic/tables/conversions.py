@@ -193,10 +193,10 @@ def date_words(days: float) -> str:
 class Cells:
     """The cells of a column, in one of the few forms that its kind is inferred from."""
 
-    #: By the column's type: 'number', 'bool', 'date', 'time', 'text', 'empty', or 'other' (lists,
-    #: records and bytes).
+    #: By the column's type: 'number', 'bool', 'date', 'time', 'duration', 'text', 'empty', or
+    #: 'other' (lists, records and bytes).
     holds: str
-    #: Numbers (0 and 1 for booleans), days since 1970 or fractions of a day; NaN where missing.
+    #: Numbers (0 and 1 for booleans), days (since 1970) or fractions of a day; NaN where missing.
     #: Empty for text.
     values: Floats
     texts: tuple[str, ...] = ()  # the distinct values of a text column, stripped
@@ -206,7 +206,7 @@ class Cells:
 
     def read_numbers(self, decimal: str = ".") -> Floats:
         """Parse numbers, NaN where missing; raise `BadCells` for other cells."""
-        if self.holds in ("number", "bool"):
+        if self.holds in ("number", "bool", "duration"):
             return self.values
         if self.holds == "text" and decimal == ".":
             cast = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
@@ -286,7 +286,7 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
         unit = {"date32[day]": "day", "date64[ms]": "ms"}.get(str(kind)) or kind.unit
         days = _floats(pc.cast(column, storage)) / _PER_DAY[unit]
         is_date = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
-        return Cells("date" if is_date else "time" if pa.types.is_time(kind) else "number", days)
+        return Cells("date" if is_date else "time" if pa.types.is_time(kind) else "duration", days)
     present = np.where(np.asarray(column.is_null()), np.nan, 0.0)
     return Cells("other" if len(column) > column.null_count else "empty", present)
 

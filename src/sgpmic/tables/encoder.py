@@ -24,6 +24,7 @@ from sgpmic.tables.columns import (
     Levels,
     WordEncoding,
     column_from_dict,
+    encode_new,
     feature_names,
     frozen,
     used_names,
@@ -66,8 +67,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         its smallest positive value is added first.
     min_frequency : float, default=0.02
         Levels with a smaller share of a category's cells, or with fewer than five cells (a tenth of
-        the cells if there are fewer than fifty), are rare and merged into one level 'other'. If all
-        but one level are rare, the column is left out, unless its kind was declared. 0 merges none.
+        the cells if there are fewer than fifty), are rare and merged into one level 'other'. If
+        that is all or too rare, the column is left out, unless it is declared and has two levels.
+        0 merges none.
     drop : sequence of str, default=()
         Columns to leave out.
 
@@ -238,7 +240,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if encoding is None or column is None:
                 continue
             try:
-                result = encoding.encode(cells_of(column))
+                result = encode_new(encoding, cells_of(column))
             except BadCells as bad:
                 word = "yes or no" if encoding.kind == "yes_no" else f"a {encoding.kind}"
                 wrong.append((name, f"was {word} in fit, but now has {bad}"))
@@ -410,7 +412,7 @@ def describe(encoder: TableEncoder, values: Floats) -> Description:
                 words = (*words[:-1], f"rare ({len(merged)} levels)")
             categories.append(Levels(name, words, encoding.codes(features), bool(merged)))
         elif not isinstance(encoding, DateEncoding):
-            numbers.append((name, encoding.decode(features)))
+            numbers.append((encoding.feature_names(name)[0], encoding.decode(features)))
         else:
             days = encoding.days(features)
             numbers.append((name, _from_widest_gap(days) if encoding.time_only else days))

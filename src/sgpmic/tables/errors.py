@@ -118,10 +118,12 @@ class BadCells(Exception):
     row: int
     text: str
     n_cells: int = 1
+    remedy: str = ""  # besides correcting them
 
     def __str__(self) -> str:
         more = f" and {self.n_cells - 1} more" if self.n_cells > 1 else ""
-        return f"{quote(self.text)} (row {self.row + 1}{more}): correct or empty such cells"
+        remedy = f"correct or empty such cells{self.remedy}"
+        return f"{quote(self.text)} (row {self.row + 1}{more}): {remedy}"
 
 
 def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:

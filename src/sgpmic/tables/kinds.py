@@ -48,6 +48,7 @@ from sgpmic.tables.cell_text import (
     key,
     numeric_date,
     parse_date,
+    parse_duration,
     parse_number,
     parse_time,
     unit_of,
@@ -55,6 +56,7 @@ from sgpmic.tables.cell_text import (
 from sgpmic.tables.columns import (
     YEAR,
     DateEncoding,
+    DurationEncoding,
     Encoding,
     NumberEncoding,
     OrderEncoding,
@@ -236,6 +238,8 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
         _decide_number(plan)
     elif cells.holds in ("date", "time"):
         plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
+    elif cells.holds == "duration":
+        plan.read_as("number", DurationEncoding.fit(cells.values))
     elif cells.holds == "other":
         plan.leave_out("text", "lists, records or bytes", _NESTED)
     plan.read_levels()
@@ -276,6 +280,8 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         encoding: Readable = YesNoEncoding()
         if kind == "date":
             encoding = _TIMES if _are_times(cells) else DateEncoding(find_date_order(texts)[0])
+        elif kind != "yes_no" and (cells.holds == "duration" or any(map(parse_duration, texts))):
+            encoding = DurationEncoding.fit(cells.values)
         elif kind != "yes_no":
             encoding = NumberEncoding(find_decimal(texts)[0])
         plan.log = kind == "log"
@@ -334,7 +340,7 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
         plan.leave_out("empty", _NO_VALUE)
     elif len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
         plan.read_as("yes_no", YesNoEncoding())
-    elif not (_as_number(plan) or _as_date(plan)):
+    elif not (_as_number(plan) or _as_duration(plan) or _as_date(plan)):
         _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)
 
 
@@ -357,6 +363,19 @@ def _as_number(plan: Plan) -> bool:
     elif plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
         plan.kind, plan.encoding = "whole", NumberEncoding(decimal)  # such as 0 % and 1 %
     plan.warn("the commas are read as thousands separators" if open_question else "")
+    return True
+
+
+def _as_duration(plan: Plan) -> bool:
+    """Parse a text column as durations, if most cells are and some are no times of day."""
+    texts = _texts(plan.cells)
+    if not any(parse_duration(text) is not None and parse_time(text) is None for text in texts):
+        return False
+    try:
+        plan.read_as("number", DurationEncoding.fit(plan.cells.values))
+    except BadCells as bad:
+        return _is_mostly(plan, bad, map(parse_duration, texts), "duration")
+    plan.warn("read as durations: 25:10 is 25 hours and 10 minutes")
     return True
 
 

@@ -234,7 +234,10 @@ def choose_encodings(
         if isinstance(log, str) and not plan.declared:  # declared numbers are not transformed
             rule = "auto"
         if plan in rare and (mixed or plan.has_levels):
-            plan.leave_out("constant", f"almost always {quote(plan.levels[0])}")
+            kind, because = "constant", f"almost always {quote(plan.levels[0])}"
+            if 2 * (plan.codes == 0).sum() < (plan.codes >= 0).sum():
+                kind, because = plan.kind, "all levels are rare (below min_frequency)"
+            plan.leave_out(kind, because, f"declared, but {because}" * plan.declared)
         elif plan.is_kept and plan.kind != "category":
             plan.encoding = _encode(plan, rule, mixed)
         what = ""
@@ -249,7 +252,7 @@ def choose_encodings(
 
 
 def _join_rare(plan: Plan, min_frequency: float) -> CategoryEncoding | None:
-    """Return the encoding of a category, or None if all but one level are rare."""
+    """Return the encoding of a category, or None if only one level would be left."""
     present = plan.codes[plan.codes >= 0]
     counts = np.bincount(present, minlength=len(plan.levels))
     is_pair = plan.declared and len(counts) == 2  # which keeps both

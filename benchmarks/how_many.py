@@ -85,7 +85,8 @@ def run_one(task: Task) -> dict[str, Any]:
     view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
     found = examine(view, group, tendency=True, clusters=True, dimensions=False)
     tendency, ours = found.tendency, found.clusters
-    assert tendency is not None and ours is not None
+    assert tendency is not None
+    assert ours is not None
     seconds = time.perf_counter() - began
     Z = Geometry(Y, 2).components
     most = min(MOST_CLUSTERS, len(Y) - 1)
@@ -105,7 +106,7 @@ def run_one(task: Task) -> dict[str, Any]:
         for k in range(2, most + 1)
     }
     dirichlet = BayesianGaussianMixture(n_components=most, reg_covar=1e-4, random_state=0).fit(Z)
-    found = (
+    chosen = (
         ours.chosen,
         min(full, key=full.__getitem__),
         min(bic, key=bic.__getitem__)[1],
@@ -120,7 +121,7 @@ def run_one(task: Task) -> dict[str, Any]:
         "probability": round(max(ours.probability), 3),
         "p": tendency.p_value,
         "seconds": round(seconds, 1),
-        **dict(zip(METHODS, found, strict=True)),
+        **dict(zip(METHODS, chosen, strict=True)),
     }
 
 

@@ -194,3 +194,17 @@ def test_outliers_do_not_hide_clusters() -> None:
     assert np.abs(view.scaler.transform(view.rows)).max() < 10.0
     vote = vote_on(view, Y, group, Committee(), 3)
     assert adjusted_rand_score(labels, vote.shares.argmax(axis=1)) > 0.9
+
+
+def test_rounding_errors_make_no_outliers_of_what_differs_from_the_usual_value() -> None:
+    rng = np.random.default_rng(0)
+    Y = np.where(rng.random((200, 4)) < 0.99, 0.0, rng.normal(5.0, size=(200, 4)))
+    Y += 1e-12 * rng.normal(size=Y.shape)
+    group = ProcessGroup(200)
+    assert committee_view(Y, Y, fit_scaler(Y, group, "each"), group).rows is Y
+
+
+def test_a_long_tail_is_no_outlier() -> None:
+    Y = np.exp(2.0 * np.random.default_rng(0).normal(size=(200, 4)))
+    group = ProcessGroup(200)
+    assert committee_view(Y, Y, fit_scaler(Y, group, "each"), group).rows is Y

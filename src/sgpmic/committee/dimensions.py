@@ -16,8 +16,9 @@ from sgpmic.process_group import ProcessGroup
 
 #: Maximum number of rows sampled.
 MOST_EXAMINED = 1000
-#: Outliers are farther from the median than this many interquartile ranges.
-_FARTHEST = 6.0
+#: Outliers are farther from the median than this many interquartile ranges, and at most this
+#: fraction of the values.
+_FARTHEST, _MOST_OUTLIERS = 6.0, 0.02
 #: Maximum number of latent dimensions chosen.
 MOST_DIMENSIONS = 10
 #: Number of shuffled tables in parallel analysis, and the quantile to exceed.
@@ -54,8 +55,12 @@ class View(NamedTuple):
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the table with factors in place of categories; ``Y`` has its missing cells."""
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    first, median, third = np.quantile(group.rows_at(Y_imputed, numbers), [0.25, 0.5, 0.75], axis=0)
-    reach = np.where(third > first, _FARTHEST * (third - first), np.inf)
+    sample = group.rows_at(Y_imputed, numbers)
+    first, median, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
+    reach = _FARTHEST * (third - first)
+    # Values are no outliers if many are as far, as in a long tail, or the usual ones all equal.
+    many = np.mean(abs(sample - median) > reach, axis=0) > _MOST_OUTLIERS
+    reach[many | (third - first <= 1e-9 * sample.std(axis=0))] = np.inf
     low, high = group.agree((median - reach, median + reach))
     if group.largest(np.array(((Y_imputed < low) | (Y_imputed > high)).any())):
         Y_imputed = np.clip(Y_imputed, low, high)

@@ -1,6 +1,7 @@
 """The other plots: the right numbers on the right axes."""
 
 import copy
+import itertools
 import sys
 from typing import Any
 
@@ -80,6 +81,16 @@ def test_the_profiles(model: SGPMIC, frame: pd.DataFrame) -> None:
     np.testing.assert_allclose(given, shown)
     own = ProfilesDisplay.from_predictions(frame, model.labels_, n_features=2)
     np.testing.assert_allclose(own.image_.get_array(), shown)
+
+
+def test_the_numbers_of_profiles_are_apart() -> None:
+    rng = np.random.default_rng(0)
+    names = ["measurement" * 5] * 3
+    display = ProfilesDisplay(5.0 * rng.standard_normal((12, 3)), names).plot()
+    display.figure_.canvas.draw()
+    for texts in (display.ax_.texts[:12], display.ax_.get_xticklabels()):
+        boxes = [text.get_window_extent() for text in texts]
+        assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
 
 
 def test_the_memberships_stand_in_order_and_add_up(model: SGPMIC) -> None:

@@ -116,7 +116,7 @@ class MembershipsDisplay(Display):
         ends = np.cumsum(sizes)
         for end in ends[:-1]:
             ax.axvline(end, color=ax.get_facecolor(), linewidth=0.8)
-        if n_clusters > base.MOST_INSIDE:
+        if n_clusters > N_COLORS / 2:  # similar colors
             for number in np.flatnonzero(sizes):
                 middle = ends[number] - sizes[number] / 2
                 base.write_number(ax, (middle, 0.5), str(number))

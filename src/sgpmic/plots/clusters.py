@@ -319,7 +319,8 @@ class NumberOfClustersDisplay(Display):
             style: Any = {"color": blue, "label": "expected Rand index"}
             self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
         if chosen in numbers:
-            height, name = probability[numbers.index(chosen)], f"chosen: {chosen}"
+            decisive = self.found.get("expected", probability)  # its largest value is chosen
+            height, name = decisive[numbers.index(chosen)], f"chosen: {chosen}"
             self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=name)[0]
             self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
         else:

@@ -169,7 +169,7 @@ class PlotsMixin:
         labels: Sequence[Any] | None = None,
         names: Sequence[str] = (),
         title: str = "Latent space",
-        height: int = 760,
+        height: int = 880,
     ) -> InteractivePicture:
         """Return an interactive plot of the latent points for notebooks: hover, zoom, select, save.
 
@@ -185,8 +185,8 @@ class PlotsMixin:
         names : sequence of str
             Cluster names, in the order of the clusters.
         title : str
-        height : int, default=760
-            Height of the cell in pixels.
+        height : int, default=880
+            Height of the cell in pixels; the plot fills what the controls leave of it.
 
         Returns
         -------

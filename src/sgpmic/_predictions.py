@@ -51,8 +51,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def _read_rows(self, X: ArrayLike) -> Floats:
         """Return the preprocessed rows; raise NotFittedError before there is a predictor."""
         check_is_fitted(self)
-        if self.encoder_ is not None:
-            X = self.encoder_.transform(X)
+        if self.encoder_ is not None:  # it has matched the names; features have others
+            rows = self.encoder_.transform(X)
+            return check_array(rows, ensure_all_finite="allow-nan", input_name="X", estimator=self)
         return dense_rows(read_rows(self, X, reset=False), self._reduction)
 
     @on_chosen_device
@@ -299,13 +300,14 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         path : str or path-like
         """
         check_is_fitted(self)
-        names, support = getattr(self, "feature_names_in_", None), self.cluster_tendency_
+        names, encoder = getattr(self, "feature_names_in_", None), self.encoder_
+        support = self.cluster_tendency_
         header = {name: getattr(self, held) for name, held in _STORED_RECORDS.items()} | {
             "parameters": self.get_params(deep=False),
             "attributes": {name: getattr(self, name) for name in _STORED_ATTRIBUTES},
-            "feature_names": None if names is None else [str(name) for name in names],
+            "feature_names": None if names is None or encoder else [str(name) for name in names],
             "support": support and asdict(support),
-            "encoder": None if self.encoder_ is None else self.encoder_.to_dict(),
+            "encoder": encoder and encoder.to_dict(),
         }
         save_model(path, StoredModel(self._predictor, header, self._reduction, self._empty_rows))
 
@@ -339,8 +341,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
             model.encoder_ = stored_encoder(path, header)
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.x_std, empty_rows)
-        if header["feature_names"] is not None:
-            model.feature_names_in_ = np.asarray(header["feature_names"], dtype=object)
+        names = getattr(model.encoder_, "feature_names_in_", header["feature_names"])
+        if names is not None:
+            model.feature_names_in_ = np.asarray(names, dtype=object)
         for name, held in _STORED_RECORDS.items():
             setattr(model, held, header[name])
         model._reduction, model._row_words = reduction, {}

@@ -167,8 +167,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         than plain numbers.
     n_features_in_ : int
         Number of features seen in fit, after encoding.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Their names, when all are strings.
+    feature_names_in_ : ndarray of str
+        The names of the columns of ``X``, before encoding, when all are strings.
 
     Notes
     -----
@@ -363,6 +363,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self.__dict__.update(before)
             raise
         self.encoder_, self._reduction = encoder, reduction
+        if encoder is not None and hasattr(encoder, "feature_names_in_"):
+            self.feature_names_in_ = encoder.feature_names_in_
         self._row_words = _input_rows.words_of_rows(X, encoder)
         self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)

@@ -93,11 +93,13 @@ def test_more_modes_than_the_usual_candidates() -> None:
     assert choose_number(Y, CLEAR).chosen == 16
 
 
+@pytest.mark.filterwarnings("error")
 def test_evidence_of_few_rows() -> None:
     inputs, _, partitions = gather_evidence(Geometry(blobs(2)[:7], 2), NOISE)
     assert len(inputs) == len(partitions) == 2
     assert np.isfinite(inputs).all()
-    assert choose_number(blobs(2)[:4], NOISE).chosen == 1
+    for n_rows in (2, 3, 4):
+        assert choose_number(blobs(2)[:n_rows], NOISE).chosen == 1
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4])

@@ -56,6 +56,15 @@ def test_frames_are_encoded(frame: pd.DataFrame, mixed: SGPMIC, quick_fit: Fit) 
         np.testing.assert_array_equal(quick_fit(other).labels_, mixed.labels_)
 
 
+@pytest.mark.filterwarnings("error")
+def test_names_of_columns(frame: pd.DataFrame, mixed: SGPMIC, tmp_path: Path) -> None:
+    mixed.save(tmp_path / "model.sgpmic")
+    for model in (mixed, SGPMIC.load(tmp_path / "model.sgpmic")):
+        assert list(model.feature_names_in_) == list(frame)
+        reordered = model.predict_proba(frame[frame.columns[::-1]])
+        np.testing.assert_array_equal(reordered, mixed.memberships_)
+
+
 def test_what_was_done_is_said_in_one_line(frame: pd.DataFrame) -> None:
     plan = np.repeat(["free", "basic", "pro"], 20)
     with pytest.warns(ColumnsWarning) as said:

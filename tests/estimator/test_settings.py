@@ -1,5 +1,6 @@
 """Settings objects: immutable, checked when made, set as scikit-learn sets nested parameters."""
 
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sgpmic.kernels import RBF
 from sgpmic.learning.settings import Settings
 
 Floats = NDArray[np.float64]
+Fit = Callable[..., SGPMIC]
 
 
 def test_few_parameters_are_flat() -> None:
@@ -49,6 +51,17 @@ def test_what_has_no_effect_says_so(settings: type[Settings], group: str, name: 
 def test_names_that_are_not_there(name: str) -> None:
     with pytest.raises(ValueError, match="Invalid parameter"):
         SGPMIC().set_params(**{name: 3})
+
+
+def test_numpy_numbers_are_numbers(table: Floats, quick_fit: Fit) -> None:
+    model = SGPMIC(3).set_params(**QUICK, computation__block_size=64, em__prior_strength=0.5)
+    numbers = {k: v for k, v in model.get_params().items() if type(v) in (int, float)}
+    typed = {k: np.asarray(v)[()] for k, v in numbers.items()}
+    del typed["random_state"]
+    found, expected = quick_fit(table, **typed), quick_fit(table, **numbers)
+    assert len(typed) > 15
+    assert not any(isinstance(v, np.generic) for v in vars(clone(found).em).values())
+    np.testing.assert_array_equal(found.memberships_, expected.memberships_)
 
 
 def test_clones_have_the_same_settings() -> None:

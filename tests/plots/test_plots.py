@@ -1,6 +1,7 @@
 """The other plots: the right numbers on the right axes."""
 
 import copy
+import itertools
 import sys
 from typing import Any
 
@@ -82,6 +83,16 @@ def test_the_profiles(model: SGPMIC, frame: pd.DataFrame) -> None:
     np.testing.assert_allclose(own.image_.get_array(), shown)
 
 
+def test_the_numbers_of_profiles_are_apart() -> None:
+    rng = np.random.default_rng(0)
+    names = ["measurement" * 5] * 3
+    display = ProfilesDisplay(5.0 * rng.standard_normal((12, 3)), names).plot()
+    display.figure_.canvas.draw()
+    for texts in (display.ax_.texts[:12], display.ax_.get_xticklabels()):
+        boxes = [text.get_window_extent() for text in texts]
+        assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
+
+
 def test_the_memberships_stand_in_order_and_add_up(model: SGPMIC) -> None:
     rng = np.random.default_rng(0)
     memberships = rng.dirichlet(np.full(3, 0.4), 50)
@@ -142,7 +153,7 @@ def test_the_number_of_clusters(chosen: SGPMIC, model: SGPMIC) -> None:
     display = chosen.plot_number_of_clusters()
     np.testing.assert_allclose(display.expected_.get_xydata(), [[1, 0.0], [2, 0.5], [3, 0.9]])
     assert [bar.get_height() for bar in display.probability_] == [0.1, 0.2, 0.7]
-    np.testing.assert_allclose(display.chosen_.get_xydata(), [[3, 0.7]])
+    np.testing.assert_allclose(display.chosen_.get_xydata(), [[3, 0.9]])
     assert "chosen: 3" in legend_of(display.ax_)
     with pytest.raises(ValueError, match="n_clusters='auto'"):
         model.plot_number_of_clusters()

@@ -160,6 +160,8 @@ def test_gaps_are_grey_and_levels_have_colors(visit):
     body = text_of(driver, "row-values")
     assert "green" not in body.split("color")[0]
     assert "–" in body
+    first = text_of(driver, "rows-body").splitlines()[0]
+    assert first.endswith("– –"), "a number and a level that are missing"
 
 
 def test_colors_reach_the_canvas(visit):

@@ -48,7 +48,7 @@ def test_in_a_notebook(model, driver: Any, tmp_path: Path):
     iris = load_iris()
     rows = iris.data[::2]
     picture = model.plot_interactive(
-        rows, labels=iris.target_names[iris.target[::2]], names=["one", "two"]
+        rows, labels=iris.target_names[iris.target[::2]], names=["one", "two"], height=640
     )
     cell = tmp_path / "notebook.html"
     cell.write_text(f"<!doctype html><p>A cell</p>{picture._repr_html_()}", encoding="utf-8")
@@ -64,6 +64,8 @@ def test_in_a_notebook(model, driver: Any, tmp_path: Path):
             section.is_displayed() for section in driver.find_elements(By.CSS_SELECTOR, "main > *")
         ]
         assert shown[0]
+        page = "document.documentElement"
+        assert driver.execute_script(f"return {page}.scrollHeight <= {page}.clientHeight")
         assert not any(shown[1:])
         places = np.array(
             driver.execute_script("return [...Array(75).keys()].map(sgpmicReport.place)")

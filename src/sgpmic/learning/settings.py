@@ -151,6 +151,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
             value = getattr(self, name)
+            if isinstance(value, np.generic):  # as in a grid over np.arange; lacks int's methods
+                object.__setattr__(self, name, value := value.item())
             (constraint,) = getattr(hint, "__metadata__", (lambda _: None,))
             if callable(constraint):
                 check(name, value, constraint)

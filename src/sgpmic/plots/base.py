@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 #: A legend with more entries is placed beside the axes; with still more, it is useless and omitted.
-MOST_INSIDE, MOST_ENTRIES = 12, 60
+MOST_INSIDE, MOST_ENTRIES = 6, 60
 
 # Entries per column of a legend beside the axes; and the area of its markers, in points².
 _LINES, _AREA = 20, 36.0

@@ -18,7 +18,7 @@ from sgpmic.plots.base import Display, add_legend, finish, ink, is_dark
 from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import compare_columns
 from sgpmic.report.statistics import cluster_profiles, strongest_first
-from sgpmic.report.words import signed
+from sgpmic.report.words import shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,7 +116,7 @@ class MembershipsDisplay(Display):
         ends = np.cumsum(sizes)
         for end in ends[:-1]:
             ax.axvline(end, color=ax.get_facecolor(), linewidth=0.8)
-        if n_clusters > base.MOST_INSIDE:
+        if n_clusters > N_COLORS / 2:  # similar colors
             for number in np.flatnonzero(sizes):
                 middle = ends[number] - sizes[number] / 2
                 base.write_number(ax, (middle, 0.5), str(number))
@@ -202,8 +202,9 @@ class ProfilesDisplay(Display):
         shown = strongest_first(self.effects)[:n_features]
         table = self.effects[:, shown].T
         named = n_clusters <= _MOST_NAMED
-        width = 2.6 + (0.75 if named else 0.42) * n_clusters
-        ax = self._draw_on(ax, width, 1.3 + 0.32 * len(shown))
+        features = [shorten(self.feature_names[i], 60) for i in shown]
+        width = 0.085 * max(map(len, features), default=0) + (0.75 if named else 0.42) * n_clusters
+        ax = self._draw_on(ax, 1.9 + width, 1.3 + 0.32 * len(shown))
         limit = max(1.0, float(np.quantile(np.abs(table), 0.95))) if table.size else 1.0
         self.image_ = ax.imshow(table, aspect="auto", cmap="PuOr", vmin=-limit, vmax=limit)
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8 if named else 7}
@@ -213,7 +214,7 @@ class ProfilesDisplay(Display):
         names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
         ax.set_xticks(range(n_clusters), names)
         ax.set_xlabel("" if named else "cluster")
-        ax.set_yticks(range(len(shown)), [base.plain(self.feature_names[i]) for i in shown])
+        ax.set_yticks(range(len(shown)), [*map(base.plain, features)])
         ax.tick_params(length=0)
         self.figure_.colorbar(self.image_, ax=ax, label="effect size against all other rows")
         return self
@@ -318,7 +319,8 @@ class NumberOfClustersDisplay(Display):
             style: Any = {"color": blue, "label": "expected Rand index"}
             self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
         if chosen in numbers:
-            height, name = probability[numbers.index(chosen)], f"chosen: {chosen}"
+            decisive = self.found.get("expected", probability)  # its largest value is chosen
+            height, name = decisive[numbers.index(chosen)], f"chosen: {chosen}"
             self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=name)[0]
             self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
         else:

@@ -113,7 +113,8 @@ class EmbeddingDisplay(Display):
     def from_estimator(cls, estimator: Any, **plotting: Any) -> Self:
         """Draw the latent points of a fitted model (:meth:`sgpmic.SGPMIC.plot_embedding`)."""
         check_is_fitted(estimator)
-        names = getattr(estimator, "feature_names_in_", None)
+        # The names of columns before encoding are not those of an array's features.
+        names = None if estimator.encoder_ else getattr(estimator, "feature_names_in_", None)
         mixture: Any = {"means": estimator.means_, "covariances": estimator.covariances_}
         rows = estimator.embedding_, estimator.memberships_
         return cls(*rows, feature_names=names, **mixture).plot(**plotting)

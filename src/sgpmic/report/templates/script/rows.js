@@ -21,8 +21,9 @@ const [givenColumn, ...categoryColumns] = groups.map((group, k) => {
     (group.names[a] === MISSING) - (group.names[b] === MISSING) || group.names[a].localeCompare(group.names[b], "en", { numeric: true }));
   const rank = new Float64Array(order.length);
   order.forEach((level, place) => { rank[level] = place; });
-  const words = (i) => levelOf(i, group);
-  const csv = (i) => (words(i) === MISSING ? "" : textCell(words(i)));
+  const isMissing = (i) => levelOf(i, group) === MISSING;
+  const words = (i) => (isMissing(i) ? "–" : levelOf(i, group));
+  const csv = (i) => (isMissing(i) ? "" : textCell(words(i)));
   return { key: k ? "category:" + (k - 1) : "given", name: group.name, words, value: (i) => rank[group.codes[i]], csv, text: true };
 });
 const allColumns = [
@@ -100,7 +101,7 @@ function tableRow(i) {
   const row = element("tr");
   for (const column of tableColumns) {
     const cell = element(column.link ? "th" : "td", column.text ? "text" : "");
-    const words = shorten(column.words(i), 60);
+    const words = shorten(column.words(i), 60) || "–";
     if (column.link) cell.scope = "row";
     cell.append(column.link ? textButton("row-link", words, () => visit(rowOf(i))) : element("bdi", "", words));
     row.append(cell);

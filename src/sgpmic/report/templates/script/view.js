@@ -57,7 +57,10 @@ function resize() {
   if (!width) return;
   const [x0, x1, y0, y1] = data.maps[0].home; // the same height for every pair of dimensions
   const tall = map.plane ? ((y1 - y0) / (x1 - x0)) * (width - 58) + 50 : 0.5 * width;
-  const height = Math.round(Math.min(Math.max(tall, Math.min(360, 0.75 * width)), 620, Math.max(window.innerHeight * 0.85, 320)));
+  // A notebook's frame does not grow with the page, so the plot takes what the rest leaves of it.
+  const rest = document.body.offsetHeight - box.offsetHeight, inFrame = document.body.classList.contains("only-picture");
+  const most = Math.max(inFrame ? window.innerHeight - rest : window.innerHeight * 0.85, 320);
+  const height = Math.round(Math.min(Math.max(tall, Math.min(360, 0.75 * width)), 620, most));
   if (width === size.width && height === size.height) return;
   const zoomed = size.width ? view.sx / home.sx : 0;
   Object.assign(size, { width, height });

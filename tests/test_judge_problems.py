@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from judge.clouds import COVARIANCES, TAILS, mixture
 from judge.observe import observe_votes
 from judge.priors import sizes_of
-from judge.problems import KINDS, Problem, make_noise, make_problem
+from judge.problems import KINDS, Problem, make_gaps, make_noise, make_problem
 from judge.shapes import SHAPES, shape
 from sgpmic.committee.tendency import cluster_tendency
 
@@ -114,3 +114,15 @@ def test_clouds_overlap_as_much_as_asked(error: float, monkeypatch: pytest.Monke
     a, b = X[y == 0].mean(0), X[y == 1].mean(0)
     wrong = ((X - (a + b) / 2) @ (b - a) > 0) != (y == 1)
     assert wrong.mean() == pytest.approx(error, abs=0.03)
+
+
+def test_clusters_show_in_few_features_of_the_tables_for_the_calibration() -> None:
+    np.testing.assert_array_equal(make_gaps(7).X, make_gaps(7).X)
+    for problem in map(make_gaps, range(12)):
+        X, y = problem.X, problem.y
+        assert problem.each
+        assert np.isfinite(X).all()
+        assert 2 <= y.max() + 1 <= 6
+        within = sum(X[y == k].var(axis=0) * np.mean(y == k) for k in range(y.max() + 1))
+        telling = within < 0.8 * X.var(axis=0)
+        assert 1 <= telling.sum() <= 3

@@ -25,3 +25,11 @@ def test_rounding_does_not_decide_between_equal_distances() -> None:
     noisy = Y * (1.0 + 1e-13 * rng.standard_normal(Y.shape))
     np.testing.assert_array_equal(votes(noisy).shares, votes(Y).shares)
     np.testing.assert_array_equal(votes(10.0 * Y).shares, votes(Y).shares)
+
+
+def test_groups_that_one_feature_separates_widely_are_certain() -> None:
+    rng = np.random.default_rng(0)
+    Y = np.c_[np.repeat([-1.0, 1.0], 100) + 0.1 * rng.normal(size=200), rng.normal(size=(200, 2))]
+    group = ProcessGroup(200)
+    vote = vote_on(View(Y, fit_scaler(Y, group, "each")), Y, group, Committee(), 2)
+    assert vote.shares.max(axis=1).mean() > 0.9

@@ -44,6 +44,12 @@ def test_categories_are_found_by_their_indicators() -> None:
     assert find_categories(np.random.default_rng(0).normal(size=(20, 3))) == []
 
 
+def test_rounding_errors_hide_no_category() -> None:
+    Y, _, _ = mixed_table()
+    Y += 1e-12 * np.random.default_rng(0).normal(size=Y.shape)
+    assert [each.n_features for each in find_categories(Y)] == [1, 3, 3]
+
+
 def test_gaps_hide_no_category() -> None:
     Y, _, _ = mixed_table()
     Y[5:9, 4:7] = np.nan

@@ -128,10 +128,13 @@ def find_categories(Y: Floats) -> list[Category]:
 
 
 def _is_high(column: Floats) -> NDArray[np.int8] | None:
-    """Code a binary column as 0 and 1, −1 for missing cells; None for other columns."""
-    missing = np.isnan(column)
-    values = np.unique(column[~missing])
-    return np.where(missing, -1, column == values[1]).astype(np.int8) if len(values) == 2 else None
+    """Code a column of two values, up to rounding, as 0 and 1, −1 where missing; else None."""
+    low, high = np.fmin.reduce(column, initial=np.inf), np.fmax.reduce(column, initial=-np.inf)
+    is_high = column > 0.5 * low + 0.5 * high
+    between = np.minimum(column - low, high - column) > 1e-9 * (high - low)
+    if not high > low or between.any():
+        return None
+    return np.where(np.isnan(column), -1, is_high).astype(np.int8)
 
 
 def _run(highs: list[NDArray[np.int8] | None], first: int) -> int:

@@ -62,7 +62,9 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     many = np.mean(abs(sample - median) > reach, axis=0) > _MOST_OUTLIERS
     reach[many | (third - first <= 1e-9 * sample.std(axis=0))] = np.inf
     low, high = group.agree((median - reach, median + reach))
-    if group.largest(np.array(((Y_imputed < low) | (Y_imputed > high)).any())):
+    below = Y_imputed.min(axis=0, initial=np.inf) < low
+    above = Y_imputed.max(axis=0, initial=-np.inf) > high
+    if group.largest(np.array((below | above).any())):
         Y_imputed = np.clip(Y_imputed, low, high)
         scaler = fit_scaler(Y_imputed, group, scaler.kind)
     categories = find_categories(group.agree(group.rows_at(Y, numbers)))
@@ -77,9 +79,8 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
         return View(Y_imputed, scaler, MixedTable(sample, columns, np.zeros(0, np.int64), 1))
     n_factors = choose_dimensions(sample, columns).chosen
     mixed = MixedTable(sample, columns, np.concatenate(spans), n_factors)
-    center = sample.mean(axis=0)
-    factors = group.agree(mixed.factors(sample - center))
-    rows = mixed.represent(scaler.transform(Y_imputed) - center, factors)
+    factors = group.agree(mixed.factors(sample - sample.mean(axis=0)))
+    rows = mixed.represent(scaler.transform(Y_imputed), factors)
     unscaled = Scaler(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), "none", 1.0)
     return View(rows, unscaled, mixed)
 

@@ -195,9 +195,9 @@ class MixedTable(NamedTuple):
         left, sizes, _ = np.linalg.svd(axes[:, self.indicators], full_matrices=False)
         return np.asarray(axes.T @ (left * sizes))
 
-    def represent(self, centered: Floats, factors: Floats) -> Floats:
-        """Return the rows with factors in place of the indicators."""
-        return np.hstack([np.delete(centered, self.indicators, axis=1), centered @ factors])
+    def represent(self, rows: Floats, factors: Floats) -> Floats:
+        """Return rows with factors in place of the indicators."""
+        return np.hstack([np.delete(rows, self.indicators, axis=1), rows @ factors])
 
 
 def mixed_columns(table: MixedTable, kept: int) -> Draw:

@@ -224,7 +224,7 @@ def test_only_a_clear_lead_ends_the_simulation(
 
 def test_numbers_of_few_values_are_not_called_categories() -> None:
     Y = scaled(np.repeat([[1.0, 2.0], [3.0, 4.0]], 20, axis=0))
-    outcome = cluster_tendency(Y, mixed=MixedTable(Y, [(0, 1), (1, 2)], np.zeros(0, np.int64), 1))
+    outcome = cluster_tendency(Y, mixed=MixedTable(Y, [(0, 1), (1, 2)], np.zeros(0, np.int64), 0))
     assert outcome.noise == "rows with columns of the same values and correlations"
 
 

@@ -483,3 +483,25 @@ def test_times_are_those_of_the_clock_in_their_zone(zone: str, hour: int) -> Non
     seconds = 86_400 * np.arange(40) + 5 * 3600  # midnights in New York
     days = cells_of(pa.array(seconds, pa.timestamp("s", zone))).values
     np.testing.assert_allclose(days, np.arange(40) + hour / 24)
+
+
+def test_a_mistake_in_times_of_day_makes_no_durations() -> None:
+    times = [f"{i % 24:02d}:{i:02d}" for i in range(60)]
+    assert TableEncoder().fit({"at": [*times[:-1], "24:00"]}).columns_[0].kind == "date"
+    encoder = TableEncoder().fit({"at": [*times[:-1], "25:10"], "x": np.sin(range(60))})
+    assert encoder.columns_[0].kind == "text"
+
+
+def test_a_declared_number_names_the_cell_that_looks_like_a_duration() -> None:
+    numbers = [f"{i / 7:.3f}" for i in range(59)]
+    with pytest.raises(TableError, match="'12:30'"):
+        TableEncoder(kinds={"x": "number"}).fit({"x": [*numbers, "12:30"]})
+
+
+def test_blocks_of_a_file_are_read_in_the_notation_of_fit() -> None:
+    encoder = TableEncoder().fit({"x": ["1.5", "2.5", "3.25", "4.75"] * 10, "y": range(40)})
+    commas = {"x": ["1,5", "2,75"], "y": [1, 2]}
+    with pytest.warns(match="',' as decimal sign"):
+        assert encoder.transform(commas)[0, 0] == 1.5
+    with pytest.raises(TableError, match="was a number in fit"):
+        encoder._transform(commas, in_blocks=True)

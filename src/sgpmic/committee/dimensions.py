@@ -16,6 +16,8 @@ from sgpmic.process_group import ProcessGroup
 
 #: Maximum number of rows sampled.
 MOST_EXAMINED = 1000
+#: Categories that are a smaller fraction of the columns hardly matter and stay as they are.
+_FEW = 0.02
 #: Outliers are farther from the median than this many interquartile ranges, and at most this
 #: fraction of the values.
 _FARTHEST, _MOST_OUTLIERS = 6.0, 0.02
@@ -55,12 +57,14 @@ class View(NamedTuple):
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the table with factors in place of categories; ``Y`` has its missing cells."""
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    sample = group.rows_at(Y_imputed, numbers)
-    first, median, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
+    sample = group.rows_at(Y, numbers)
+    sample = np.where(np.isnan(sample).all(axis=0), 0.0, sample)
+    quantile = np.nanquantile if np.isnan(sample).any() else np.quantile  # the former is slow
+    first, median, third = quantile(sample, [0.25, 0.5, 0.75], axis=0)
     reach = _FARTHEST * (third - first)
     # Values are no outliers if many are as far, as in a long tail, or the usual ones all equal.
     many = np.mean(abs(sample - median) > reach, axis=0) > _MOST_OUTLIERS
-    reach[many | (third - first <= 1e-9 * sample.std(axis=0))] = np.inf
+    reach[many | (third - first <= 1e-9 * np.nanstd(sample, axis=0))] = np.inf
     low, high = group.agree((median - reach, median + reach))
     below = Y_imputed.min(axis=0, initial=np.inf) < low
     above = Y_imputed.max(axis=0, initial=-np.inf) > high
@@ -75,12 +79,16 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     # Start and end of every original column among the features.
     begins = np.delete(np.arange(Y.shape[1]), [j for span in spans for j in span[1:]]).tolist()
     columns = list(zip(begins, [*begins[1:], Y.shape[1]], strict=True))
-    if len(categories) == Y.shape[1]:  # binary features only, such as bits, are numbers
-        return View(Y_imputed, scaler, MixedTable(sample, columns, np.zeros(0, np.int64), 1))
-    n_factors = choose_dimensions(sample, columns).chosen
+    few = len(categories) < _FEW * len(columns)
+    if few or len(categories) == Y.shape[1]:  # binary features only, such as bits, are numbers
+        return View(Y_imputed, scaler, MixedTable(sample, columns, np.zeros(0, np.int64), 0))
+    n_factors = int(group.agree(np.array(choose_dimensions(sample, columns).chosen)))
+    if len(categories) == len(columns):  # a picture has two dimensions
+        n_factors = max(n_factors, 2)
     mixed = MixedTable(sample, columns, np.concatenate(spans), n_factors)
     factors = group.agree(mixed.factors(sample - sample.mean(axis=0)))
-    rows = mixed.represent(scaler.transform(Y_imputed), factors)
+    scaled = map(scaler.transform, parts(Y_imputed))
+    rows = np.concatenate([mixed.represent(part, factors) for part in scaled])
     unscaled = Scaler(np.zeros(rows.shape[1]), np.ones(rows.shape[1]), "none", 1.0)
     return View(rows, unscaled, mixed)
 

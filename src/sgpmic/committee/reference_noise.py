@@ -191,6 +191,8 @@ class MixedTable(NamedTuple):
         That is their part of the best approximation of the rows by ``n_factors`` principal
         components, in as few coordinates as preserve its distances.
         """
+        if not self.n_factors:
+            return np.zeros((centered.shape[1], 0))
         axes = np.linalg.svd(centered, full_matrices=False)[2][: self.n_factors]
         left, sizes, _ = np.linalg.svd(axes[:, self.indicators], full_matrices=False)
         return np.asarray(axes.T @ (left * sizes))

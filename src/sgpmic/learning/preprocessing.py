@@ -130,9 +130,10 @@ def find_categories(Y: Floats) -> list[Category]:
 def _is_high(column: Floats) -> NDArray[np.int8] | None:
     """Code a column of two values, up to rounding, as 0 and 1, −1 where missing; else None."""
     low, high = np.fmin.reduce(column, initial=np.inf), np.fmax.reduce(column, initial=-np.inf)
+    if not high > low:  # constant, or without a value
+        return None
     is_high = column > 0.5 * low + 0.5 * high
-    between = np.minimum(column - low, high - column) > 1e-9 * (high - low)
-    if not high > low or between.any():
+    if (np.minimum(column - low, high - column) > 1e-9 * (high - low)).any():
         return None
     return np.where(np.isnan(column), -1, is_high).astype(np.int8)
 

@@ -163,7 +163,7 @@ def parse_date(text: str, day_first: bool) -> float | None:
 
 def parse_time(text: str) -> float | None:
     """Parse a time of day as a fraction of a day; None if the text is not one."""
-    found = _TIME.fullmatch(text)
+    found = _TIME.fullmatch("00" + text[2:] if text.startswith("24:00") else text)
     return None if found is None else _day_fraction(found.groupdict(default=""))
 
 

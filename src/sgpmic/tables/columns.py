@@ -109,6 +109,7 @@ class Encoded(NamedTuple):
     values: Floats
     unseen: tuple[str, ...] = ()  # levels not seen in fit
     outside: int = 0  # cells that have no logarithm
+    notation: str = ""  # if not that of fit: how the cells were read
 
 
 @dataclass(frozen=True)
@@ -472,11 +473,12 @@ def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
         sign, name = {".": (",", "point"), ",": (".", "comma")}[encoding.decimal]
         other: Encoding = replace(encoding, decimal=sign)
         readings = [{parse_number(text, one) for one in ".,"} for text in cells.texts]
-        as_in_fit = f"numbers with a decimal {name}"
+        as_in_fit, read_as = f"numbers with a decimal {name}", f"with {sign!r} as decimal sign"
     elif isinstance(encoding, DateEncoding) and not encoding.time_only:
         other = replace(encoding, day_first=not encoding.day_first)
         readings = [{parse_date(text, one) for one in (True, False)} for text in cells.texts]
         as_in_fit = "dates as 2024-12-31"
+        read_as = f"with the {'month' if encoding.day_first else 'day'} first"
     else:
         raise bad
     try:
@@ -484,7 +486,7 @@ def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
         # If most cells, such as 1,234, make sense either way, the few others may be mistakes.
         unequal = [None in pair for pair in readings if len(pair) == 2]
         if 2 * sum(unequal) >= len(unequal):
-            return encoded
+            return encoded._replace(notation=read_as)
     except BadCells as error:
         bad = min(bad, error, key=lambda one: one.n_cells)
     has_digits = any(map(str.isdigit, bad.text))

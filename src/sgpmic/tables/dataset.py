@@ -12,6 +12,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -267,9 +268,11 @@ def read_blocks(
         check_memory(reader.path, 8 * len(encoder.source_) * reader.n_rows)
     names = list(dict.fromkeys([*present, *texts]))
     words = _words(encoder)
-    for table in reader.raw_blocks(names, block_rows or _BLOCK_ROWS):
+    tables = reader.raw_blocks(names, block_rows or _BLOCK_ROWS)
+    some = list(islice(tables, 2))
+    for table in chain(some, tables):
         typed = with_plain_numbers(table.select(present), words)
-        values = _encode(encoder, typed, reader.path, notes)
+        values = _encode(encoder, typed, reader.path, notes, in_blocks=len(some) > 1)
         yield Block(values, [column_words(table.column(name)) for name in texts])
 
 
@@ -279,11 +282,18 @@ def _words(encoder: TableEncoder) -> list[str]:
     return [c.name for c, one in pairs if not isinstance(one, NumberEncoding | YesNoEncoding)]
 
 
-def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str]) -> Floats:
+def _encode(
+    encoder: TableEncoder,
+    columns: pa.Table,
+    path: str,
+    notes: list[str],
+    *,
+    in_blocks: bool = False,
+) -> Floats:
     """Encode columns as features; append warnings about their cells to ``notes``."""
     with collected_warnings() as said:
         try:
-            values = encoder.transform(columns)
+            values = encoder._transform(columns, in_blocks=in_blocks)
         except TableError as error:
             raise TableError(f"{path}: {error}") from None
     # Callers already know which columns are absent.

@@ -280,7 +280,7 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         encoding: Readable = YesNoEncoding()
         if kind == "date":
             encoding = _TIMES if _are_times(cells) else DateEncoding(find_date_order(texts)[0])
-        elif kind != "yes_no" and (cells.holds == "duration" or any(map(parse_duration, texts))):
+        elif kind != "yes_no" and (cells.holds == "duration" or _may_be_durations(texts)):
             encoding = DurationEncoding.fit(cells.values)
         elif kind != "yes_no":
             encoding = NumberEncoding(find_decimal(texts)[0])
@@ -366,10 +366,16 @@ def _as_number(plan: Plan) -> bool:
     return True
 
 
+def _may_be_durations(texts: Sequence[str]) -> bool:
+    """Return whether at least half of the cells are durations, and there are any."""
+    return 2 * sum(parse_duration(text) is not None for text in texts) >= max(len(texts), 1)
+
+
 def _as_duration(plan: Plan) -> bool:
     """Parse a text column as durations, if most cells are and some are no times of day."""
     texts = _texts(plan.cells)
-    if not any(parse_duration(text) is not None and parse_time(text) is None for text in texts):
+    long = [text for text in texts if parse_time(text) is None and parse_duration(text) is not None]
+    if len(long) < max(1, len(texts) / 20):  # a few may be mistakes in times of day
         return False
     try:
         plan.read_as("number", DurationEncoding.fit(plan.cells.values))

@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.dimensions import committee_view
 from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.reference_noise import mixed_columns
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import take_vote, vote_on
 from sgpmic.learning.preprocessing import find_categories, fit_scaler
@@ -95,13 +96,30 @@ def test_distances_between_factors_are_those_of_the_low_rank_approximation() -> 
 
 def test_a_useless_category_does_not_hide_clusters_in_the_numbers() -> None:
     rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=300)
-    numbers = rng.normal(size=(300, 6)) + rng.normal(size=(3, 6))[labels] * 1.5
-    Y = np.hstack([numbers / numbers.std(axis=0), indicators(rng.integers(5, size=300))])
-    group = ProcessGroup(len(Y))
+    labels = rng.integers(3, size=200)
+    numbers = rng.normal(size=(200, 4)) + 2.5 * np.eye(3, 4)[labels]
+    Y = np.hstack([numbers / numbers.std(axis=0), indicators(rng.integers(5, size=200))])
+    group = ProcessGroup(200)
     view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
     vote = vote_on(view, Y, group, Committee(), 3)
-    assert adjusted_rand_score(labels, vote.shares.argmax(axis=1)) > 0.8
+    assert adjusted_rand_score(labels, vote.shares.argmax(axis=1)) > 0.6
+
+
+def test_categories_alone_have_two_factors_for_a_picture() -> None:
+    rng = np.random.default_rng(0)
+    Y = np.hstack([indicators(rng.integers(3, size=120)) for _ in range(4)])
+    assert view_of(Y)[1].shape == (120, 2)
+
+
+def test_noise_is_represented_as_the_table_is() -> None:
+    """Independent columns have no part in each other's factors, in the noise as in the table."""
+    rng = np.random.default_rng(0)
+    Y = np.hstack([rng.normal(size=(200, 3)), indicators(rng.integers(5, size=200))])
+    group = ProcessGroup(200)
+    view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
+    assert view.mixed is not None
+    drawn = mixed_columns(view.mixed, 8)(rng)
+    np.testing.assert_allclose(drawn.var(axis=0).sum(), view.rows.var(axis=0).sum(), rtol=0.3)
 
 
 @pytest.mark.parametrize(

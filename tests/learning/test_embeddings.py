@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -14,7 +12,6 @@ from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_swis
 from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap, spectral_embedding
 from sklearn.neighbors import kneighbors_graph
-from threadpoolctl import threadpool_limits
 
 from sgpmic.learning.initialization import _join_pieces, _neighbor_graph, embed, fuzzy_c_means
 from sgpmic.learning.settings import EMBEDDINGS
@@ -359,28 +356,6 @@ def test_equidistant_points(n_rows: int) -> None:
 def test_wrong_positions_are_named(positions: Floats, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         embed(rng().standard_normal((6, 3)), 2, positions, random_state=rng())
-
-
-# --------------------------------------------------------------------------------------- speed
-
-
-def test_speed_on_small_and_large_tables() -> None:
-    iris = load_iris().data
-    centers = 20.0 * rng(1).standard_normal((7, 19))
-    large = np.repeat(centers, 330, axis=0) + rng(2).standard_normal((2310, 19))
-    times = []
-    # Threads that fight over busy cores would time the machine rather than the method.
-    with threadpool_limits(1):
-        for _ in range(5):
-            start = perf_counter()
-            embed(iris, 2, random_state=rng())
-            times.append(perf_counter() - start)
-        start = perf_counter()
-        _, notes = embed(large, 2, random_state=rng())
-        large_time = perf_counter() - start
-    assert min(times) < 0.05
-    assert large_time < 6.0
-    assert "7 connected components" in notes[0]
 
 
 def test_separated_groups_stay_separated_after_joining() -> None:

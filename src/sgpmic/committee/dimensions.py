@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sgpmic._types import Floats
+from sgpmic.committee.geometry import without_copies
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.preprocessing import Scaler, find_categories, fit_scaler, parts, sample_numbers
 from sgpmic.process_group import ProcessGroup
@@ -75,6 +76,7 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
     if not categories:
         return View(Y_imputed, scaler)
     sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+    sample = sample[without_copies(sample)[0]]
     spans = [range(each.first, each.first + each.n_features) for each in categories]
     # Start and end of every original column among the features.
     begins = np.delete(np.arange(Y.shape[1]), [j for span in spans for j in span[1:]]).tolist()

@@ -16,7 +16,7 @@ from sgpmic._runtime import announce, listening
 from sgpmic._types import Floats, Ints
 from sgpmic.committee import judge
 from sgpmic.committee.dimensions import MOST_EXAMINED, NumberOfDimensions, View, choose_dimensions
-from sgpmic.committee.geometry import Geometry
+from sgpmic.committee.geometry import Geometry, without_copies
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
@@ -80,6 +80,7 @@ def examine(
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     # Bitwise identical on all processes.
     sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
+    sample = sample[without_copies(sample)[0]]
     found = number = None
     if tendency or clusters:
         announce("testing for clusters")

@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist, squareform
 from scipy.stats import rankdata
 
 from sgpmic._types import Floats, Ints
-from sgpmic.learning.preprocessing import rotated
+from sgpmic.learning.preprocessing import distinct_rows, rotated
 
 #: Number of nearest neighbors for validity indices and density modes.
 N_NEIGHBORS = 10
@@ -34,6 +34,9 @@ N_BINS, _MOST_BINNED = 8, 200
 DECIMALS = 7
 #: A feature with at most this many distinct values is discrete.
 _FEW_VALUES = 10
+#: Repeated rows are copies if they are this fraction of the distinct rows, or more, and this many
+#: times as frequent as coincidences of independent features.
+_MANY_COPIES, _NOT_BY_CHANCE = 0.1, 100.0
 _R = TypeVar("_R")
 
 
@@ -69,6 +72,23 @@ def mutual_reachability(distances: Floats, core: Floats) -> Floats:
     """Return mutual reachability distances (n, n), as in HDBSCAN."""
     reach = np.maximum(distances, core)
     return np.maximum(reach, core[:, None], out=reach)
+
+
+def without_copies(rows: Floats) -> tuple[Ints, Ints]:
+    """Return the numbers of the rows without copies, and for each row its place among these.
+
+    A measurement that is entered several times looks like a small, dense cluster. But where
+    features have few values, rows agree by chance or because they are common, and all are kept.
+    """
+    distinct, place, _ = distinct_rows(rows.round(DECIMALS))
+    n, n_copies = len(distinct), len(rows) - len(distinct)
+    if n_copies >= _MANY_COPIES * n:
+        counts = [np.unique(column, return_counts=True)[1] for column in distinct.T]
+        fractions = [count / n for count in counts if len(count) > _FEW_VALUES]
+        by_chance = n**2 * np.prod([np.sum(each**2) for each in fractions])
+        if n_copies >= _NOT_BY_CHANCE * by_chance:
+            return np.unique(place, return_index=True)[1], place
+    return np.arange(len(rows)), np.arange(len(rows))
 
 
 class Geometry:

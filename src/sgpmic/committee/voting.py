@@ -22,7 +22,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from sgpmic._types import Floats, Ints
 from sgpmic.committee import judge
 from sgpmic.committee.dimensions import View
-from sgpmic.committee.geometry import DECIMALS, Geometry
+from sgpmic.committee.geometry import DECIMALS, Geometry, without_copies
 from sgpmic.committee.members import cluster_all
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.preprocessing import find_categories, sample_numbers
@@ -74,10 +74,12 @@ def vote_on(
     numbers = sample_numbers(group.n_rows, committee.max_rows)
     seen, scaler = view.rows, view.scaler
     sample = scaler.transform(group.rows_at(seen, numbers)).round(DECIMALS)
+    distinct, place = without_copies(sample)
     replaced = view.mixed is not None and len(view.mixed.indicators) > 0
     known = find_categories(group.rows_at(Y, numbers)) if replaced else []
-    vote = take_vote(Geometry(sample, n_clusters), n_clusters, [each.levels for each in known])
-    shares = group.agree(vote.shares)
+    levels = [each.levels[distinct] for each in known]
+    vote = take_vote(Geometry(sample[distinct], n_clusters), n_clusters, levels)
+    shares = group.agree(vote.shares)[place]
     if len(numbers) == group.n_rows:
         return replace(vote, shares=shares[group.first : group.first + group.n_own])
     own = interpolate(sample, shares, seen, _NEAREST, scaler.offset, scaler.scale)

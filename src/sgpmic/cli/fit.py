@@ -247,8 +247,9 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         write_bytes(table, table_bytes(columns))
     run = out / "run"
-    said = escape(f"sgpmic fit {table} -k 3 --id flower --label species --out {run}")
-    console.print(f"$ {said}")
+    console.print(escape(f"$ sgpmic fit {table} -k 3 --id flower --label species --out {run}"))
     fit(table, clusters="3", out=run, ids=["flower"], label="species", seed=seed, force=True)
-    said = escape(f"{run / 'report.html'} in a browser, or try:\n$ sgpmic predict {run} {table}")
-    console.print(f"Now open {said}")
+    report = run / "report.html"
+    console.print(
+        escape(f"Now open {report} in a browser, or try:\n$ sgpmic predict {run} {table}")
+    )

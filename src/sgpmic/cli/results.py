@@ -178,8 +178,7 @@ def _compare(labels: Ints, n_clusters: int, data: Table) -> dict[str, Any] | Non
         return None
     label = {"label": data.label_name, "rows_without_label": data.labels.count("")}
     if isinstance(found, Confusion):
-        agreement = {"adjusted_rand_index": found.ari, "purity": found.purity}
-        return label | {"kind": "classes"} | agreement
+        return label | {"kind": "classes", "adjusted_rand_index": found.ari, "purity": found.purity}
     return label | {
         "kind": "continuous",
         "eta_squared": plain(found.eta_squared),

@@ -215,6 +215,9 @@ class _TextFile:
         self._parsed = self._separators[-1:]  # the delimiter after whitespace is collapsed
         self.names = self.layout.names
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
+        self._first_row = self._first_line  # the line after the header
+        if self.layout.has_header:
+            self._first_row += 1 + next(cut(content, self._separators, b"\n"))[0].count(b"\n")
         check_names(path, self.names, f", line {self._first_line}")
         # Column names for Arrow: users' names may be anything.
         self._keys = {name: str(i) for i, name in enumerate(self.names)}
@@ -230,19 +233,11 @@ class _TextFile:
 
     def _chunks(self) -> Iterator[Chunk]:
         """Yield the data rows, without the header and with whitespace collapsed."""
-        header = self.layout.has_header
         # Larger chunks if there are many columns, to amortize the overhead per column.
         scale = min(max(len(self.names) // 2000, 1), 8)
         for data, line in read_chunks(self.path, self._zipped, self._separators, scale):
-            if header:
-                # Blank lines may precede it, even a chunk of them.
-                first = len(data) - len(data.lstrip(b" \t\n"))
-                if first == len(data):
-                    continue
-                end = mask_quoted(data, self._separators)[0].index(b"\n", first) + 1
-                line += data.count(b"\n", 0, end)
-                data = data[end:]
-                header = False
+            if (skipped := self._first_row - line) > 0:
+                data, line = b"".join(data.split(b"\n", skipped)[skipped:]), self._first_row
             if self._parsed != self.layout.delimiter:
                 data = squeeze_white(data)
             if data.strip(b"\n"):

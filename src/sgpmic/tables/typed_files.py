@@ -254,8 +254,7 @@ def open_npz(path: str) -> Source:
         }
         if not headers:
             raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
-        others = {name: shape for name, (shape, _) in headers.items() if name not in _NAMES}
-        tables = [name for name, shape in others.items() if len(shape) == 2]
+        tables = [n for n, (shape, _) in headers.items() if n not in _NAMES and len(shape) == 2]
         named = [name for name in _DATA if name in headers]
         if not named and len(tables) != 1 and (tables or len(headers) > 1):
             raise TableError(f"{path} holds {list_names(list(headers))}; name the table X")

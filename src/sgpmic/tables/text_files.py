@@ -31,7 +31,7 @@ from sgpmic.tables.errors import (
 )
 
 #: Whitespace as a delimiter: any run of spaces and tabs, collapsed to one tab.
-WHITE = b" "
+WHITE = b" \t"
 
 _KIND = "a text table"
 _CHUNK_BYTES = 4 << 20
@@ -190,7 +190,7 @@ def open_text(path: str, zipped: bool = False) -> Source:
     """Open a delimited text file, optionally compressed with gzip."""
     file = _TextFile(path, zipped)
     # A comma that delimits fields is not a decimal separator.
-    decimals = "." if file.layout.delimiter == b"," else ".,"
+    decimals = "." if file.delimiter == b"," else ".,"
     return Source(path, _KIND, file.names, file.pieces, None, decimals)
 
 
@@ -209,39 +209,31 @@ class _TextFile:
         line = content.partition(b"\n")[0]
         n_words = len(line.split(maxsplit=MOST_COLUMNS))
         check_count(path, max(n_words, *map(line.count, b"\t;|,")))
-        self.layout = find_layout(start)
-        is_white = self.layout.delimiter == WHITE
-        self._separators = b" \t" if is_white else self.layout.delimiter
-        self._parsed = self._separators[-1:]  # the delimiter after whitespace is collapsed
-        self.names = self.layout.names
+        self.delimiter, self.names, has_header = find_layout(start)
+        self._parsed = self.delimiter[-1:]  # after whitespace is collapsed
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
         self._first_row = self._first_line  # the line after the header
-        if self.layout.has_header:
-            self._first_row += 1 + next(cut(content, self._separators, b"\n"))[0].count(b"\n")
+        if has_header:
+            self._first_row += 1 + next(cut(content, self.delimiter, b"\n"))[0].count(b"\n")
         check_names(path, self.names, f", line {self._first_line}")
         # Column names for Arrow: users' names may be anything.
         self._keys = {name: str(i) for i, name in enumerate(self.names)}
 
     def pieces(self, names: Sequence[str], rows: range) -> Iterator[Piece]:
-        """Yield the columns of every chunk as text."""
-        for raw in self._chunks():
-            chunk, batch = self._parse(raw, names)
-            yield Piece(batch, partial(self._place, chunk))
+        """Yield the columns of every chunk as text, without the header."""
+        # Larger chunks if there are many columns, to amortize the overhead per column.
+        scale = min(max(len(self.names) // 2000, 1), 8)
+        for data, line in read_chunks(self.path, self._zipped, self.delimiter, scale):
+            if (skipped := self._first_row - line) > 0:
+                data, line = b"".join(data.split(b"\n", skipped)[skipped:]), self._first_row
+            if self.delimiter == WHITE:
+                data = squeeze_white(data)
+            if data.strip(b"\n"):
+                chunk, batch = self._parse(Chunk(data, line), names)
+                yield Piece(batch, partial(self._place, chunk))
 
     def _place(self, chunk: Chunk, row: int) -> str:
         return f"line {list(self._lines(chunk))[row][0]}"
-
-    def _chunks(self) -> Iterator[Chunk]:
-        """Yield the data rows, without the header and with whitespace collapsed."""
-        # Larger chunks if there are many columns, to amortize the overhead per column.
-        scale = min(max(len(self.names) // 2000, 1), 8)
-        for data, line in read_chunks(self.path, self._zipped, self._separators, scale):
-            if (skipped := self._first_row - line) > 0:
-                data, line = b"".join(data.split(b"\n", skipped)[skipped:]), self._first_row
-            if self._parsed != self.layout.delimiter:
-                data = squeeze_white(data)
-            if data.strip(b"\n"):
-                yield Chunk(data, line)
 
     def _parse(self, chunk: Chunk, names: Sequence[str]) -> tuple[Chunk, pa.RecordBatch]:
         """Parse columns as text; also return the chunk as parsed."""
@@ -344,10 +336,9 @@ def _as_number(cell: str, delimiter: bytes) -> float | None:
 
 def _first_rows(start: bytes, delimiter: bytes) -> list[list[str]]:
     """Return the unquoted fields of the first records that are not blank."""
-    separators = b" \t" if delimiter == WHITE else delimiter
     # A few records suffice if they are very long.
     for sample, most in ((start[:_SAMPLE_BYTES], _SAMPLE_RECORDS), (start, _LONG_RECORDS)):
-        records = [record for record, _ in cut(sample, separators, b"\n")]
+        records = [record for record, _ in cut(sample, delimiter, b"\n")]
         if len(sample) < len(start):
             records.pop()  # may be truncated
         records = [record for record in records if record.strip(b" \t")][:most]

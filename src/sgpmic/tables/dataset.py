@@ -251,12 +251,7 @@ def _words(encoder: TableEncoder) -> list[str]:
 
 
 def _encode(
-    encoder: TableEncoder,
-    columns: pa.Table,
-    path: str,
-    notes: list[str],
-    *,
-    in_blocks: bool = False,
+    encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str], in_blocks: bool = False
 ) -> Floats:
     """Encode columns as features; append warnings about their cells to ``notes``."""
     with collected_warnings() as said:

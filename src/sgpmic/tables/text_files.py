@@ -41,7 +41,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 # Sample of a file that its layout is detected from.
 _SAMPLE_BYTES = 1 << 16
 _SAMPLE_RECORDS, _LONG_RECORDS = 100, 3
-# In order of preference, to break ties.
+# In order of preference, to break ties; whitespace last, as it depends on the others.
 _DELIMITERS = (b"\t", b";", b"|", b",", WHITE)
 # Bonus for a delimiter that yields the same number of fields in all lines; penalty for whitespace.
 _REGULAR, _WHITE_DOUBT = 0.5, 0.2
@@ -49,13 +49,13 @@ _QUOTED = re.compile(r'\A"((?:[^"]|"")*+)"(.*)', re.DOTALL)
 
 
 def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
-    """Mask quoted fields; also return the start of an unclosed one, or -1.
+    """Mask quoted fields; also return the start of an unclosed one, or the length of the data.
 
     The remaining delimiters and line ends are the real ones, at unchanged offsets.
     """
     if b'"' not in data:
-        return data, -1
-    unfinished = -1
+        return data, len(data)
+    unfinished = len(data)
 
     def overwrite(match: re.Match[bytes]) -> bytes:
         nonlocal unfinished
@@ -113,7 +113,7 @@ def read_chunks(
         # The end of the last record that is complete and not blank. Blank lines are held back,
         # because they are dropped at the end of the file.
         mask, unfinished = mask_quoted(held, delimiters)
-        end = mask.rfind(b"\n", 0, unfinished if unfinished >= 0 else len(mask)) + 1
+        end = mask.rfind(b"\n", 0, unfinished) + 1
         content = len(mask[:end].rstrip(b" \n"))
         if content:
             end = mask.index(b"\n", content) + 1
@@ -129,7 +129,7 @@ def read_chunks(
     held = held.rstrip(b" \n")
     if held:
         unfinished = mask_quoted(held, delimiters)[1]
-        if unfinished >= 0:
+        if unfinished < len(held):
             line += held.count(b"\n", 0, unfinished)
             raise TableError(f"{path}, line {line}: a quote is never closed; close or remove it")
         yield held + b"\n", line
@@ -287,23 +287,20 @@ def find_layout(start: bytes) -> tuple[bytes, tuple[str, ...], bool]:
 
     ``start`` are the first bytes of a file, which include a whole record.
     """
-    scores, regular, numeric = {}, set(), set()
+    scores, any_regular = dict.fromkeys(_DELIMITERS, 0.0), False
     rows_by_delimiter = {delimiter: _first_rows(start, delimiter) for delimiter in _DELIMITERS}
     for delimiter, rows in rows_by_delimiter.items():
         length, count = Counter(len(row) for row in rows).most_common(1)[0]
-        if length < 2:
-            scores[delimiter] = 0.0
-            continue
-        # Mainly the share of lines with the modal number of fields plus that of numeric cells.
         cells = [cell for row in rows[1:] or rows for cell in row]
         n_numbers = sum(_as_number(cell, delimiter) is not None for cell in cells)
-        scores[delimiter] = count / len(rows) + n_numbers / len(cells)
+        is_white, is_regular = delimiter == WHITE, count == len(rows)
+        if length < 2 or (is_white and any_regular and n_numbers < len(cells)):
+            continue  # one column, or spaces within words
+        # Mainly the share of lines with the modal number of fields plus that of numeric cells.
         # Bonus for perfect regularity; penalty for whitespace, since words of text are not columns.
-        scores[delimiter] += _REGULAR * (count == len(rows)) - _WHITE_DOUBT * (delimiter == WHITE)
-        regular |= {delimiter} if count == len(rows) else set()
-        numeric |= {delimiter} if n_numbers == len(cells) else set()
-    if WHITE not in numeric and regular - {WHITE}:
-        del scores[WHITE]  # spaces within words
+        shares = count / len(rows) + n_numbers / len(cells)
+        scores[delimiter] = shares + _REGULAR * is_regular - _WHITE_DOUBT * is_white
+        any_regular |= is_regular
     best = max(scores, key=lambda delimiter: scores[delimiter])  # the first, if tied
     # A single column has no delimiter, and the comma is as good as any.
     delimiter = best if scores[best] > 0 else b","

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import csv
+import io
 import json
 import platform
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
@@ -29,6 +31,8 @@ from sgpmic.storage.run_folder import RunFolder
 from sgpmic.tables.errors import list_names, shortened
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sgpmic.estimator import SGPMIC
     from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
@@ -425,23 +429,45 @@ def fitting(parts: Sequence[str], width: int) -> str:
     return shortened(words, width)
 
 
-#: Rows formatted at a time, to save memory.
+#: Rows formatted at a time: an Arrow string array holds at most 2 GiB.
 _PART = 65_536
-_NEEDS_QUOTES = re.compile('[",\r\n]')
+#: Up to this many rows, the standard library's CSV writer is used.
+_FEW = 10_000
 
 
 def table_bytes(columns: Mapping[str, Any], *, header: bool = True) -> bytes:
     """Format columns of equal length as CSV, with numbers as in Python's ``repr``."""
     arrays = [np.asarray(values) for values in columns.values()]
-    lines = [",".join(map(_quoted, columns))] if header else []
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if header:
+        writer.writerow(columns)
+    if len(arrays[0]) <= _FEW:
+        writer.writerows(zip(*(array.tolist() for array in arrays), strict=True))
+        return text.getvalue().encode()
+    import pyarrow.compute as pc  # more than twice as fast, but imports pandas if installed
+
+    lines = []
     for first in range(0, len(arrays[0]), _PART):
-        cells = []
-        for array in arrays:
-            texts = map(str, array[first : first + _PART].tolist())
-            cells.append(texts if array.dtype.kind in "biuf" else map(_quoted, texts))
-        lines += map(",".join, zip(*cells, strict=True))
-    return "".join(f"{line}\n" for line in lines).encode()
+        cells = [_texts(array[first : first + _PART]) for array in arrays]
+        lines += pc.binary_join_element_wise(*cells, ",").to_pylist()
+    return text.getvalue().encode() + "".join(f"{line}\n" for line in lines).encode()
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
+def _texts(values: NDArray[Any]) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.dtype.kind == "f":
+        texts = pc.cast(pa.array(values), pa.string())
+        size = np.abs(values)
+        # Arrow formats these differently from Python: whole numbers without a point, 1e-7 for
+        # 1e-07, 0.00001 for 1e-05, 1e+10 for 10000000000.0.
+        others = ((size >= 9e-10) & (size < 1e-4)) | ~(size < 1e9) | (np.floor(size) == size)
+        theirs = pa.array(map(repr, values[others].tolist()), pa.string())
+        return pc.replace_with_mask(texts, others, theirs)
+    if values.dtype.kind in "iu":
+        return pc.cast(pa.array(values), pa.string())
+    texts = pa.array(map(str, values.tolist()), pa.string())
+    quoted = pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
+    return pc.if_else(pc.match_substring_regex(texts, '[",\r\n]'), quoted, texts)

@@ -294,12 +294,12 @@ def test_tabs_alone_are_a_row_of_missing_values(tmp_path: Path) -> None:
 
 
 def test_the_layout_is_that_of_most_lines() -> None:
-    assert text_files.find_layout(b"a,b,c\n1,2,x;y\n1,2,x;y\n1,2\n")[0] == b","
-    assert text_files.find_layout(b"a;b\n1,5;2,5\n")[0] == b";"
-    assert text_files.find_layout(b"a,b\n" + b"1,x|1|1\n" * 9)[0] == b","
+    assert text_files.find_layout(b"a,b,c\n1,2,x;y\n1,2,x;y\n1,2\n").delimiter == b","
+    assert text_files.find_layout(b"a;b\n1,5;2,5\n").delimiter == b";"
+    assert text_files.find_layout(b"a,b\n" + b"1,x|1|1\n" * 9).delimiter == b","
     words = b"a\tb\tc\tkey\n" + b"1\t2\t3\trow 0 1\n" * 19 + b"1\t2\t3\n"
-    assert text_files.find_layout(words)[0] == b"\t"
-    assert text_files.find_layout(b"name x,y\nhello world,1\ngood day,2\n")[0] == b","
+    assert text_files.find_layout(words).delimiter == b"\t"
+    assert text_files.find_layout(b"name x,y\nhello world,1\ngood day,2\n").delimiter == b","
 
 
 @given(st.text("ab \t\n", max_size=30))
@@ -454,12 +454,12 @@ def test_names_without_their_endings() -> None:
 
 
 def test_a_first_line_with_fractions_is_a_row() -> None:
-    assert not text_files.find_layout(b"5.1,3.5,setosa\n4.9,3.0,setosa\n")[2]
-    assert text_files.find_layout(b"country,2019,2020\nPeru,1.5,2.5\n")[2]
-    assert text_files.find_layout(b"name,x\nPeru,1.5\n")[2]
+    assert not text_files.find_layout(b"5.1,3.5,setosa\n4.9,3.0,setosa\n").has_header
+    assert text_files.find_layout(b"country,2019,2020\nPeru,1.5,2.5\n").has_header
+    assert text_files.find_layout(b"name,x\nPeru,1.5\n").has_header
 
 
 def test_spaces_within_words_are_no_delimiter() -> None:
-    assert text_files.find_layout(b"a b,c d\n0 %,1 %\n2 %,1 %\n")[0] == b","
+    assert text_files.find_layout(b"a b,c d\n0 %,1 %\n2 %,1 %\n").delimiter == b","
     spaced = b"a b c\n1,5 2,5 3,5\n1,5 2,5 3,0\n"
-    assert text_files.find_layout(spaced)[0] == text_files.WHITE
+    assert text_files.find_layout(spaced).delimiter == text_files.WHITE

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -291,8 +291,11 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
     return Cells("other" if len(column) > column.null_count else "empty", present)
 
 
-#: Consecutive rows, and the location of any of them in the file: "line 7".
-Piece = tuple[pa.RecordBatch, Callable[[int], str]]
+class Piece(NamedTuple):
+    """Consecutive rows, in whatever number the format delivers."""
+
+    batch: pa.RecordBatch
+    place: Callable[[int], str]  # location of a row of this piece in the file: "line 7"
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class TableReader(Source):
         `TableError` if there are no rows or the file is damaged.
         """
         self.require(names)
-        batches = (batch for batch, _ in self.pieces(names, self.rows or range(0)))
+        batches = (piece.batch for piece in self.pieces(names, self.rows or range(0)))
         yield from map(pa.Table.from_batches, self._in_blocks(batches, len(names), block_rows))
 
     def blocks(

@@ -14,6 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
@@ -46,6 +47,13 @@ _DELIMITERS = (b"\t", b";", b"|", b",", WHITE)
 # Bonus for a delimiter that yields the same number of fields in all lines; penalty for whitespace.
 _REGULAR, _WHITE_DOUBT = 0.5, 0.2
 _QUOTED = re.compile(r'\A"((?:[^"]|"")*+)"(.*)', re.DOTALL)
+
+
+class Chunk(NamedTuple):
+    """Whole records, and the number of the line they start on."""
+
+    data: bytes
+    first_line: int
 
 
 def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
@@ -95,10 +103,8 @@ def squeeze_white(data: bytes) -> bytes:
     return data.replace(b"\t\n", b"\n").replace(b"\n\t", b"\n").strip(b"\t")
 
 
-def read_chunks(
-    path: str, zipped: bool, delimiters: bytes, scale: int
-) -> Iterator[tuple[bytes, int]]:
-    """Yield whole records of a text file, and the line they start on; not blank lines at its end.
+def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Iterator[Chunk]:
+    """Yield a text file's records, without blank lines at its end.
 
     ``delimiters`` are those after which a quote opens a quoted field; chunks have ``scale`` times
     the default size.
@@ -117,7 +123,7 @@ def read_chunks(
         content = len(mask[:end].rstrip(b" \n"))
         if content:
             end = mask.index(b"\n", content) + 1
-            yield held[:end], line
+            yield Chunk(held[:end], line)
             line += held.count(b"\n", 0, end)
             held = held[end:]
         enough = 2 * len(held)
@@ -132,7 +138,7 @@ def read_chunks(
         if unfinished < len(held):
             line += held.count(b"\n", 0, unfinished)
             raise TableError(f"{path}, line {line}: a quote is never closed; close or remove it")
-        yield held + b"\n", line
+        yield Chunk(held + b"\n", line)
 
 
 def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
@@ -223,26 +229,24 @@ class _TextFile:
             if self.delimiter == WHITE:
                 data = squeeze_white(data)
             if data.strip(b"\n"):
-                data, batch = self._parse(data, line, names)
-                yield batch, partial(self._place, data, line)
+                chunk, batch = self._parse(Chunk(data, line), names)
+                yield Piece(batch, partial(self._place, chunk))
 
-    def _place(self, data: bytes, first_line: int, row: int) -> str:
-        return f"line {list(self._lines(data, first_line))[row][0]}"
+    def _place(self, chunk: Chunk, row: int) -> str:
+        return f"line {list(self._lines(chunk))[row][0]}"
 
-    def _parse(
-        self, data: bytes, first_line: int, names: Sequence[str]
-    ) -> tuple[bytes, pa.RecordBatch]:
-        """Parse columns of a chunk as text; also return the chunk as parsed."""
+    def _parse(self, chunk: Chunk, names: Sequence[str]) -> tuple[Chunk, pa.RecordBatch]:
+        """Parse columns as text; also return the chunk as parsed."""
         with contextlib.suppress(pa.ArrowInvalid):
-            return data, self._columns(data, names)
+            return chunk, self._columns(chunk.data, names)
         # Retry without whitespace-only lines; if tabs delimit, a line of tabs may be a row.
         blank = rb"^ +$" if self._parsed == b"\t" else rb"^[ \t]+$"
-        data = re.sub(blank, b"", data, flags=re.MULTILINE)
+        chunk = chunk._replace(data=re.sub(blank, b"", chunk.data, flags=re.MULTILINE))
         try:
-            return data, self._columns(data, names)
+            return chunk, self._columns(chunk.data, names)
         except pa.ArrowInvalid as error:
             expected = len(self.names)
-            for line, found in self._lines(data, first_line):
+            for line, found in self._lines(chunk):
                 if found != expected:
                     raise TableError(
                         f"{self.path}, line {line}: found {found} value{'s' * (found != 1)}, "
@@ -274,19 +278,25 @@ class _TextFile:
         columns = [column.combine_chunks() for column in table.columns]
         return pa.RecordBatch.from_arrays(columns, list(names))
 
-    def _lines(self, data: bytes, line: int) -> Iterator[tuple[int, int]]:
+    def _lines(self, chunk: Chunk) -> Iterator[tuple[int, int]]:
         """Yield, for every row of a chunk, its first line and its number of values."""
-        for record, masked in cut(data.removesuffix(b"\n"), self._parsed, b"\n"):
+        line = chunk.first_line
+        for record, masked in cut(chunk.data.removesuffix(b"\n"), self._parsed, b"\n"):
             if masked or len(self.names) == 1:
                 yield line, masked.count(self._parsed) + 1
             line += record.count(b"\n") + 1
 
 
-def find_layout(start: bytes) -> tuple[bytes, tuple[str, ...], bool]:
-    """Return the delimiter, the names of the columns, and whether the first record holds them.
+class Layout(NamedTuple):
+    """Dialect and column names of a text file."""
 
-    ``start`` are the first bytes of a file, which include a whole record.
-    """
+    delimiter: bytes  # WHITE for any whitespace
+    names: tuple[str, ...]  # of the columns
+    has_header: bool  # whether the first record holds the names
+
+
+def find_layout(start: bytes) -> Layout:
+    """Detect the layout of a file from its first bytes, which include a whole record."""
     scores, any_regular = dict.fromkeys(_DELIMITERS, 0.0), False
     rows_by_delimiter = {delimiter: _first_rows(start, delimiter) for delimiter in _DELIMITERS}
     for delimiter, rows in rows_by_delimiter.items():
@@ -311,8 +321,8 @@ def find_layout(start: bytes) -> tuple[bytes, tuple[str, ...], bool]:
     has_fraction = any(n is not None and math.isfinite(n) and not n.is_integer() for n in numbers)
     if words and not has_fraction:
         names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
-        return delimiter, tuple(names), True
-    return delimiter, numbered_names(len(cells)), False
+        return Layout(delimiter, tuple(names), has_header=True)
+    return Layout(delimiter, numbered_names(len(cells)), has_header=False)
 
 
 def _as_number(cell: str, delimiter: bytes) -> float | None:

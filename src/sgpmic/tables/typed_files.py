@@ -57,7 +57,7 @@ def _source(
                 # Arrow trusts offsets in a file; without this, a damaged one could cause a crash.
                 batch.validate(full=True)
             for start in range(0, len(batch), _ROWS):
-                yield batch.slice(start, _ROWS), partial(_place, before + start + 1)
+                yield Piece(batch.slice(start, _ROWS), partial(_place, before + start + 1))
             before += len(batch)
 
     return Source(path, kind, tuple(every), pieces, None if n_rows is None else range(n_rows))

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgpmic.tables import dataset
-from sgpmic.tables.dataset import ColumnOptions, Dataset, EncodedTable, FittedColumns
+from sgpmic.tables.dataset import ColumnOptions, Dataset
 from sgpmic.tables.errors import TableError
+from sgpmic.tables.reader import Table
 
 N = 4000
 RNG = np.random.default_rng(0)
@@ -26,12 +27,12 @@ def write(path: Path, **columns: Any) -> Path:
     return path
 
 
-def read(path: Path, **asked: Any) -> EncodedTable:
+def read(path: Path, **asked: Any) -> Table:
     table = Dataset(path, ColumnOptions(**asked))
     return table.read(table.fit_columns())
 
 
-def kinds(data: EncodedTable) -> dict[str, str]:
+def kinds(data: Table) -> dict[str, str]:
     return {column["name"]: column["kind"] for column in data.columns}
 
 
@@ -126,7 +127,7 @@ def test_several_processes_use_what_the_first_one_found(tmp_path: Path, plain: b
     if not plain:
         columns["kind"] = np.array(["u", "v", "w"])[np.arange(N) % 3]
     pq.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=700)
-    found = FittedColumns.from_json(Dataset(tmp_path / "t.parquet").fit_columns().to_json())
+    found = Dataset(tmp_path / "t.parquet").fit_columns()
     parts = [Dataset(tmp_path / "t.parquet").read(found, (i, 2)) for i in range(2)]
     assert parts[0].columns == parts[1].columns
     assert kinds(parts[0])["i"] == "id"

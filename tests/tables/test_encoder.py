@@ -241,6 +241,12 @@ def test_every_type_of_table_gives_the_same() -> None:
         np.testing.assert_allclose(TableEncoder().fit(table).transform(other), expected, rtol=1e-12)
 
 
+def test_a_table_with_empty_chunks() -> None:
+    chunks = pa.chunked_array([[1.5, 2.5], [], [4.0]], pa.float64())
+    encoded = TableEncoder().fit_transform(pa.table({"a": chunks, "b": [1.0, 7.0, 2.0]}))
+    assert encoded.tolist() == [[1.5, 1.0], [2.5, 7.0], [4.0, 2.0]]
+
+
 def test_missing_cells_and_unseen_levels_are_missing() -> None:
     table = mixed()
     encoder = TableEncoder().fit(table)

@@ -24,7 +24,8 @@ from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.tables.dataset import ColumnOptions, EncodedTable
+    from sgpmic.tables.dataset import ColumnOptions
+    from sgpmic.tables.reader import Table
 
 
 def fit(
@@ -110,9 +111,9 @@ def fit(
 
 def _read(
     job: CommandJob, table: Path, asked: ColumnOptions, folder: RunFolder
-) -> tuple[EncodedTable, Rows]:
+) -> tuple[Table, Rows]:
     """Read this process's non-empty rows, and the ids of all its rows."""
-    from sgpmic.tables.dataset import Dataset, FittedColumns, without_empty_rows
+    from sgpmic.tables.dataset import Dataset, without_empty_rows
 
     def check() -> None:
         if folder.would_overwrite(table):
@@ -120,8 +121,7 @@ def _read(
 
     dataset = job.do(lambda: Dataset(table, asked))
     # The first process fits the encoder for all.
-    told = job.do(lambda: dataset.fit_columns().to_json() if job.is_first else "")
-    fitted = FittedColumns.from_json(told if job.is_alone else job.tell(told))
+    fitted = job.tell(job.do(lambda: dataset.fit_columns() if job.is_first else ""))
     everything = job.do(lambda: dataset.read(fitted, (job.process, job.n_processes)))
     job.do(check)
     data, empty = job.do(lambda: without_empty_rows(everything))
@@ -247,8 +247,9 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         write_bytes(table, table_bytes(columns))
     run = out / "run"
-    said = escape(f"sgpmic fit {table} -k 3 --id flower --label species --out {run}")
-    console.print(f"$ {said}")
+    console.print(escape(f"$ sgpmic fit {table} -k 3 --id flower --label species --out {run}"))
     fit(table, clusters="3", out=run, ids=["flower"], label="species", seed=seed, force=True)
-    said = escape(f"{run / 'report.html'} in a browser, or try:\n$ sgpmic predict {run} {table}")
-    console.print(f"Now open {said}")
+    report = run / "report.html"
+    console.print(
+        escape(f"Now open {report} in a browser, or try:\n$ sgpmic predict {run} {table}")
+    )

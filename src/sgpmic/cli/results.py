@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
     from sgpmic.report.statistics import Sizes
-    from sgpmic.tables.dataset import EncodedTable
     from sgpmic.tables.reader import Table
 
 
@@ -89,7 +88,7 @@ class Fit:
 
     job: CommandJob  # the participating processes
     folder: RunFolder
-    data: EncodedTable  # this process's rows
+    data: Table  # this process's rows
     rows: Rows  # the same, including empty rows
     model: SGPMIC
     #: Options other than the model's parameters: ``table`` and its ``fingerprint``, ``device`` and
@@ -147,7 +146,7 @@ def write_results(fit: Fit) -> None:
     folder.finish(record)
 
 
-def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
+def _sample(fit: Fit) -> tuple[SGPMIC, Table]:
     """Return model and data for the report: a sample over all processes, or all rows if alone."""
     group, model, data = fit.job.group, fit.model, fit.data
     if fit.job.is_alone:
@@ -172,7 +171,7 @@ def _sample(fit: Fit) -> tuple[SGPMIC, EncodedTable]:
     return shown, replace(data, values=values, ids=texts_at(data.ids), labels=labels)
 
 
-def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any] | None:
+def _compare(labels: Ints, n_clusters: int, data: Table) -> dict[str, Any] | None:
     from sgpmic.report.statistics import Confusion, compare_labels
 
     def plain(value: float) -> float | None:
@@ -183,8 +182,7 @@ def _compare(labels: Ints, n_clusters: int, data: EncodedTable) -> dict[str, Any
         return None
     label = {"label": data.label_name, "rows_without_label": data.labels.count("")}
     if isinstance(found, Confusion):
-        agreement = {"adjusted_rand_index": found.ari, "purity": found.purity}
-        return label | {"kind": "classes"} | agreement
+        return label | {"kind": "classes", "adjusted_rand_index": found.ari, "purity": found.purity}
     return label | {
         "kind": "continuous",
         "eta_squared": plain(found.eta_squared),
@@ -311,7 +309,7 @@ _BAR, _TIME = 16, 8
 _ROOM_FOR_BAR = 70
 
 
-def show_columns(data: EncodedTable, most: int = MOST_SHOWN) -> None:
+def show_columns(data: Table, most: int = MOST_SHOWN) -> None:
     """Print how every column is encoded, up to ``most`` of them, and warnings about columns."""
     from sgpmic.tables.columns import kind_words
 

@@ -105,7 +105,6 @@ def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:
     return decimal, fit["."] == fit[","] and any("," in text for text in texts)
 
 
-_EPOCH = date(1970, 1, 1).toordinal()
 _MONTHS = ("january", "february", "march", "april", "may", "june",
            "july", "august", "september", "october", "november", "december")  # fmt: skip
 _MONTH_NUMBERS = {name[:length]: i for i, name in enumerate(_MONTHS, 1) for length in (3, 9)}
@@ -214,7 +213,7 @@ def find_date_order(texts: Iterable[str]) -> tuple[bool, bool]:
 
 def _ordinal(year: int, month: int, day: int) -> float | None:
     try:
-        return float(date(year, month, day).toordinal() - _EPOCH)
+        return float((date(year, month, day) - date(1970, 1, 1)).days)
     except ValueError:
         return None
 
@@ -251,20 +250,20 @@ def key(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def is_yes_no(keys: Sequence[str]) -> bool:
+def is_yes_no(levels: Iterable[str]) -> bool:
     """Return whether all levels are words for yes and no, in one or several spellings."""
     # One complete pair must occur: "f" beside "m" is not "false".
-    found = set(keys)
+    found = set(map(key, levels))
     return found <= TRUTH.keys() and any({yes, no} <= found for yes, no in _YES_NO)
 
 
-def find_scale(keys: Sequence[str]) -> tuple[str, ...] | None:
-    """Return levels from low to high if they belong to a known scale, else None.
+def find_scale(levels: Iterable[str]) -> tuple[str, ...] | None:
+    """Return keys of levels from low to high if they belong to a known scale, else None.
 
     Levels of the scale may be absent. Letters usually name groups: they are a scale only if there
     are three or more (sizes, Roman numerals), and grades (``a``, ``b``, ``c``) never are.
     """
-    wanted = set(keys)
+    wanted = set(map(key, levels)) - {""}
     if len(wanted) < 2 or (len(wanted) == 2 and any(len(level) < 3 for level in wanted)):
         return None
     for scale in _scales():

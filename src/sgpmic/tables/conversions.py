@@ -334,7 +334,8 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(names)]
         named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
-        table = pa.table(X)
+        # A stream aligns the chunks of all columns, and breaks those that are empty.
+        table = X if isinstance(X, pa.Table) else pa.table(X)
         names, columns = table.column_names, table.columns
     elif hasattr(X, "__dataframe__"):
         from pyarrow.interchange import from_dataframe

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -51,37 +51,6 @@ class ColumnOptions:
     log: list[str] | None = None  # columns to log-transform
 
 
-@dataclass(frozen=True)
-class EncodedTable(Table):
-    """An encoded table, with its columns and encoder."""
-
-    columns: list[dict[str, Any]]  # all of the file: sgpmic.tables.columns.Column
-    judged_by: int | None  # number of rows that the encoder was fitted to, None for all
-    encoder: TableEncoder | None = None  # None if values are the numbers in the file
-    notes: tuple[str, ...] = ()  # warnings about cells
-    first_row: int = 0  # number of rows in the file before these
-
-
-class FittedColumns(NamedTuple):
-    """Fitted encoder and id column of a table."""
-
-    encoder: TableEncoder
-    id_column: str | None
-    judged_by: int | None  # see EncodedTable
-
-    def to_json(self) -> str:
-        """Serialize as JSON, for other processes."""
-        return json.dumps([self.encoder.to_dict(), *self[1:]])
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Deserialize from :meth:`to_json`."""
-        from sgpmic.tables.encoder import TableEncoder
-
-        state, *others = json.loads(text)
-        return cls(TableEncoder.from_dict(state), *others)
-
-
 class Dataset:
     """A table in a file, with the user's options for its columns."""
 
@@ -108,8 +77,8 @@ class Dataset:
         # All rows, if they are few: unconverted, and with plain numbers converted.
         self._whole: tuple[pa.Table, pa.Table] | None = None
 
-    def fit_columns(self) -> FittedColumns:
-        """Fit the encoder, and choose the id column."""
+    def fit_columns(self) -> str:
+        """Fit the encoder, and choose the id column; return both as JSON, for all processes."""
         from sgpmic.tables.encoder import TableEncoder
 
         labels = [] if self._options.label is None else [self._options.label]
@@ -140,12 +109,14 @@ class Dataset:
         else:
             words = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
             id_column = naming_column({name: column_words(table.column(name)) for name in words})
-        return FittedColumns(encoder, id_column, None if is_whole else len(table))
+        return json.dumps([encoder.to_dict(), id_column, None if is_whole else len(table)])
 
-    def read(self, fitted: FittedColumns, share: tuple[int, int] = (0, 1)) -> EncodedTable:
+    def read(self, fitted: str, share: tuple[int, int] = (0, 1)) -> Table:
         """Read and encode the rows; ``share`` is (index, number) of equal parts of them."""
-        encoder, id_column, judged_by = fitted
-        label = self._options.label
+        from sgpmic.tables.encoder import TableEncoder
+
+        state, id_column, judged_by = json.loads(fitted)
+        encoder, label = TableEncoder.from_dict(state), self._options.label
         reader, used = self._reader.share(*share), used_names(encoder.columns_)
         texts = [name for name in (id_column, label) if name is not None]
         as_is = [None, YesNoEncoding(), NumberEncoding("."), NumberEncoding(",")]
@@ -171,8 +142,8 @@ class Dataset:
         columns = encoder.columns_
         if judged_by is not None and share == (0, 1):
             columns = _measured(encoder, block.values)
-        return EncodedTable(
-            **vars(Table.of(block, used, id_column, label)),
+        return replace(
+            Table.of(block, used, id_column, label),
             columns=self._listing(columns, id_column),
             judged_by=judged_by,
             encoder=None if is_plain else encoder,
@@ -191,10 +162,7 @@ class Dataset:
         return [known[name] for name in self._reader.names if name in known]
 
 
-_T = TypeVar("_T", bound=Table)
-
-
-def without_empty_rows(table: _T) -> tuple[_T, Bools]:
+def without_empty_rows(table: Table) -> tuple[Table, Bools]:
     """Drop rows in which all features are missing; also return the mask of these rows."""
     empty: Bools = np.asarray(np.isnan(table.values).all(axis=1))
     if not empty.any():
@@ -283,12 +251,7 @@ def _words(encoder: TableEncoder) -> list[str]:
 
 
 def _encode(
-    encoder: TableEncoder,
-    columns: pa.Table,
-    path: str,
-    notes: list[str],
-    *,
-    in_blocks: bool = False,
+    encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str], in_blocks: bool = False
 ) -> Floats:
     """Encode columns as features; append warnings about their cells to ``notes``."""
     with collected_warnings() as said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, Self
@@ -358,8 +359,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             "columns": [
                 {
                     **vars(column),
-                    "features": list(column.features),
-                    "encoding": None if encoding is None else encoding.to_dict(),
+                    "encoding": encoding and {"encoding": encoding.kind, **vars(encoding)},
                 }
                 for column, encoding in zip(self.columns_, self.encodings_, strict=True)
             ],
@@ -379,6 +379,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             If the state is damaged or of another version.
         """
         try:
+            # With lists for tuples; raises for numbers that are not finite.
+            state = json.loads(json.dumps(state, allow_nan=False))
             check_kinds(state, {"version": int, "named": bool, "has_categories": bool})
             if state["version"] != _STATE_VERSION:
                 raise ValueError(f"version {state['version']!r:.20} is not known")

@@ -301,7 +301,7 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
 def _declare_order(plan: Plan, order: tuple[str, ...]) -> None:
     levels, codes = plan.cells.read_levels(map(key, order))
     used = [levels[i] for i in np.unique(codes[codes >= 0])]
-    order = order or plan.cells.order or find_scale([key(level) for level in used]) or ()
+    order = order or plan.cells.order or find_scale(used) or ()
     if not order:
         with contextlib.suppress(BadCells):
             plan.cells.read_numbers()
@@ -331,14 +331,13 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
     levels, codes = cells.read_levels()
     order = cells.order
     if order is None and len(cells.texts) <= _MOST_LEVELS:
-        order = find_scale([key(text) for text in cells.texts if key(text)])
-        order = order or find_scale([key(text) for text in _texts(cells)])
+        order = find_scale(cells.texts) or find_scale(_texts(cells))
     present = [levels[i] for i in np.unique(codes[codes >= 0])]
     if order:
         plan.kind, plan.order = "ordered", order
     elif not present:
         plan.leave_out("empty", _NO_VALUE)
-    elif len(present) <= _MOST_LEVELS and is_yes_no([key(level) for level in present]):
+    elif len(present) <= _MOST_LEVELS and is_yes_no(present):
         plan.read_as("yes_no", YesNoEncoding())
     elif not (_as_number(plan) or _as_duration(plan) or _as_date(plan)):
         _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)

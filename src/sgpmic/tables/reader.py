@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,9 @@ from sgpmic.tables.conversions import Source, column_words, to_numbers, unsuppor
 from sgpmic.tables.errors import TableError, check_memory, decoding, list_names, quote, unreadable
 from sgpmic.tables.kinds import read_label
 from sgpmic.tables.text_files import open_text
+
+if TYPE_CHECKING:
+    from sgpmic.tables.encoder import TableEncoder
 
 # Number of runs of rows that a sample consists of, for formats with random access.
 _PLACES = 20
@@ -345,14 +348,19 @@ def _find_format(path: str, start: bytes) -> _Format:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of numbers in memory."""
+    """A table of numbers in memory; the fields from ``columns`` on are those of `Dataset.read`."""
 
     values: Floats  # (n_rows, n_features) in C order: finite, or NaN where missing
-    names: tuple[str, ...]  # of the features
+    names: tuple[str, ...]  # of the features, or of the columns that they encode
     ids: list[str] | None  # the id column as text
     id_name: str | None
     labels: list[str] | None  # the label column as text; empty where missing
     label_name: str | None
+    columns: Sequence[dict[str, Any]] = ()  # all of the file: sgpmic.tables.columns.Column
+    judged_by: int | None = None  # number of rows that the encoder was fitted to, None for all
+    encoder: TableEncoder | None = None  # None if values are the numbers in the file
+    notes: tuple[str, ...] = ()  # warnings about cells
+    first_row: int = 0  # number of rows in the file before these
 
     @staticmethod
     def of(rows: Block, names: Sequence[str], id_name: str | None, label_name: str | None) -> Table:

@@ -31,7 +31,7 @@ from sgpmic.tables.errors import (
 )
 
 #: Whitespace as a delimiter: any run of spaces and tabs, collapsed to one tab.
-WHITE = b" "
+WHITE = b" \t"
 
 _KIND = "a text table"
 _CHUNK_BYTES = 4 << 20
@@ -42,7 +42,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 # Sample of a file that its layout is detected from.
 _SAMPLE_BYTES = 1 << 16
 _SAMPLE_RECORDS, _LONG_RECORDS = 100, 3
-# In order of preference, to break ties.
+# In order of preference, to break ties; whitespace last, as it depends on the others.
 _DELIMITERS = (b"\t", b";", b"|", b",", WHITE)
 # Bonus for a delimiter that yields the same number of fields in all lines; penalty for whitespace.
 _REGULAR, _WHITE_DOUBT = 0.5, 0.2
@@ -57,13 +57,13 @@ class Chunk(NamedTuple):
 
 
 def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
-    """Mask quoted fields; also return the start of an unclosed one, or -1.
+    """Mask quoted fields; also return the start of an unclosed one, or the length of the data.
 
     The remaining delimiters and line ends are the real ones, at unchanged offsets.
     """
     if b'"' not in data:
-        return data, -1
-    unfinished = -1
+        return data, len(data)
+    unfinished = len(data)
 
     def overwrite(match: re.Match[bytes]) -> bytes:
         nonlocal unfinished
@@ -119,7 +119,7 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
         # The end of the last record that is complete and not blank. Blank lines are held back,
         # because they are dropped at the end of the file.
         mask, unfinished = mask_quoted(held, delimiters)
-        end = mask.rfind(b"\n", 0, unfinished if unfinished >= 0 else len(mask)) + 1
+        end = mask.rfind(b"\n", 0, unfinished) + 1
         content = len(mask[:end].rstrip(b" \n"))
         if content:
             end = mask.index(b"\n", content) + 1
@@ -135,7 +135,7 @@ def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Itera
     held = held.rstrip(b" \n")
     if held:
         unfinished = mask_quoted(held, delimiters)[1]
-        if unfinished >= 0:
+        if unfinished < len(held):
             line += held.count(b"\n", 0, unfinished)
             raise TableError(f"{path}, line {line}: a quote is never closed; close or remove it")
         yield Chunk(held + b"\n", line)
@@ -190,7 +190,7 @@ def open_text(path: str, zipped: bool = False) -> Source:
     """Open a delimited text file, optionally compressed with gzip."""
     file = _TextFile(path, zipped)
     # A comma that delimits fields is not a decimal separator.
-    decimals = "." if file.layout.delimiter == b"," else ".,"
+    decimals = "." if file.delimiter == b"," else ".,"
     return Source(path, _KIND, file.names, file.pieces, None, decimals)
 
 
@@ -209,44 +209,31 @@ class _TextFile:
         line = content.partition(b"\n")[0]
         n_words = len(line.split(maxsplit=MOST_COLUMNS))
         check_count(path, max(n_words, *map(line.count, b"\t;|,")))
-        self.layout = find_layout(start)
-        is_white = self.layout.delimiter == WHITE
-        self._separators = b" \t" if is_white else self.layout.delimiter
-        self._parsed = self._separators[-1:]  # the delimiter after whitespace is collapsed
-        self.names = self.layout.names
+        self.delimiter, self.names, has_header = find_layout(start)
+        self._parsed = self.delimiter[-1:]  # after whitespace is collapsed
         self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
+        self._first_row = self._first_line  # the line after the header
+        if has_header:
+            self._first_row += 1 + next(cut(content, self.delimiter, b"\n"))[0].count(b"\n")
         check_names(path, self.names, f", line {self._first_line}")
         # Column names for Arrow: users' names may be anything.
         self._keys = {name: str(i) for i, name in enumerate(self.names)}
 
     def pieces(self, names: Sequence[str], rows: range) -> Iterator[Piece]:
-        """Yield the columns of every chunk as text."""
-        for raw in self._chunks():
-            chunk, batch = self._parse(raw, names)
-            yield Piece(batch, partial(self._place, chunk))
+        """Yield the columns of every chunk as text, without the header."""
+        # Larger chunks if there are many columns, to amortize the overhead per column.
+        scale = min(max(len(self.names) // 2000, 1), 8)
+        for data, line in read_chunks(self.path, self._zipped, self.delimiter, scale):
+            if (skipped := self._first_row - line) > 0:
+                data, line = b"".join(data.split(b"\n", skipped)[skipped:]), self._first_row
+            if self.delimiter == WHITE:
+                data = squeeze_white(data)
+            if data.strip(b"\n"):
+                chunk, batch = self._parse(Chunk(data, line), names)
+                yield Piece(batch, partial(self._place, chunk))
 
     def _place(self, chunk: Chunk, row: int) -> str:
         return f"line {list(self._lines(chunk))[row][0]}"
-
-    def _chunks(self) -> Iterator[Chunk]:
-        """Yield the data rows, without the header and with whitespace collapsed."""
-        header = self.layout.has_header
-        # Larger chunks if there are many columns, to amortize the overhead per column.
-        scale = min(max(len(self.names) // 2000, 1), 8)
-        for data, line in read_chunks(self.path, self._zipped, self._separators, scale):
-            if header:
-                # Blank lines may precede it, even a chunk of them.
-                first = len(data) - len(data.lstrip(b" \t\n"))
-                if first == len(data):
-                    continue
-                end = mask_quoted(data, self._separators)[0].index(b"\n", first) + 1
-                line += data.count(b"\n", 0, end)
-                data = data[end:]
-                header = False
-            if self._parsed != self.layout.delimiter:
-                data = squeeze_white(data)
-            if data.strip(b"\n"):
-                yield Chunk(data, line)
 
     def _parse(self, chunk: Chunk, names: Sequence[str]) -> tuple[Chunk, pa.RecordBatch]:
         """Parse columns as text; also return the chunk as parsed."""
@@ -310,23 +297,20 @@ class Layout(NamedTuple):
 
 def find_layout(start: bytes) -> Layout:
     """Detect the layout of a file from its first bytes, which include a whole record."""
-    scores, regular, numeric = {}, set(), set()
+    scores, any_regular = dict.fromkeys(_DELIMITERS, 0.0), False
     rows_by_delimiter = {delimiter: _first_rows(start, delimiter) for delimiter in _DELIMITERS}
     for delimiter, rows in rows_by_delimiter.items():
         length, count = Counter(len(row) for row in rows).most_common(1)[0]
-        if length < 2:
-            scores[delimiter] = 0.0
-            continue
-        # Mainly the share of lines with the modal number of fields plus that of numeric cells.
         cells = [cell for row in rows[1:] or rows for cell in row]
         n_numbers = sum(_as_number(cell, delimiter) is not None for cell in cells)
-        scores[delimiter] = count / len(rows) + n_numbers / len(cells)
+        is_white, is_regular = delimiter == WHITE, count == len(rows)
+        if length < 2 or (is_white and any_regular and n_numbers < len(cells)):
+            continue  # one column, or spaces within words
+        # Mainly the share of lines with the modal number of fields plus that of numeric cells.
         # Bonus for perfect regularity; penalty for whitespace, since words of text are not columns.
-        scores[delimiter] += _REGULAR * (count == len(rows)) - _WHITE_DOUBT * (delimiter == WHITE)
-        regular |= {delimiter} if count == len(rows) else set()
-        numeric |= {delimiter} if n_numbers == len(cells) else set()
-    if WHITE not in numeric and regular - {WHITE}:
-        del scores[WHITE]  # spaces within words
+        shares = count / len(rows) + n_numbers / len(cells)
+        scores[delimiter] = shares + _REGULAR * is_regular - _WHITE_DOUBT * is_white
+        any_regular |= is_regular
     best = max(scores, key=lambda delimiter: scores[delimiter])  # the first, if tied
     # A single column has no delimiter, and the comma is as good as any.
     delimiter = best if scores[best] > 0 else b","
@@ -349,10 +333,9 @@ def _as_number(cell: str, delimiter: bytes) -> float | None:
 
 def _first_rows(start: bytes, delimiter: bytes) -> list[list[str]]:
     """Return the unquoted fields of the first records that are not blank."""
-    separators = b" \t" if delimiter == WHITE else delimiter
     # A few records suffice if they are very long.
     for sample, most in ((start[:_SAMPLE_BYTES], _SAMPLE_RECORDS), (start, _LONG_RECORDS)):
-        records = [record for record, _ in cut(sample, separators, b"\n")]
+        records = [record for record, _ in cut(sample, delimiter, b"\n")]
         if len(sample) < len(start):
             records.pop()  # may be truncated
         records = [record for record in records if record.strip(b" \t")][:most]

@@ -7,6 +7,7 @@ import math
 import posixpath
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial, reduce
 from importlib import import_module
 from typing import Any
@@ -24,7 +25,6 @@ from sgpmic.tables.errors import (
     check_count,
     check_memory,
     check_names,
-    damaged,
     decoding,
     list_names,
 )
@@ -150,13 +150,12 @@ def open_workbook(path: str) -> Source:
     with decoding(path, kind):
         size = _sheet_size(path)
     _check_size(path, *size)
+    frame = None
     for library in ("pandas", "polars"):
-        try:
+        with decoding(path, kind), suppress(ImportError):  # of the library, or of its Excel engine
             frame = import_module(library).read_excel(path)
-        except ImportError:  # of the library, or of its Excel engine
-            continue
-        except Exception as error:  # damaged bytes raise errors of many types
-            raise damaged(path, kind, error) from error
+            break
+    if frame is not None:
         return _open_frame(path, kind, frame)
     raise TableError(f"{path} is {kind}; install pandas and openpyxl, or save the sheet as CSV")
 
@@ -254,8 +253,7 @@ def open_npz(path: str) -> Source:
         }
         if not headers:
             raise TableError(f"{path} holds no array; save one with numpy.savez({path!r}, X=array)")
-        others = {name: shape for name, (shape, _) in headers.items() if name not in _NAMES}
-        tables = [name for name, shape in others.items() if len(shape) == 2]
+        tables = [n for n, (shape, _) in headers.items() if n not in _NAMES and len(shape) == 2]
         named = [name for name in _DATA if name in headers]
         if not named and len(tables) != 1 and (tables or len(headers) > 1):
             raise TableError(f"{path} holds {list_names(list(headers))}; name the table X")

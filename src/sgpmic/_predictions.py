@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sgpmic.tables.encoder import TableEncoder
 
 #: Attributes stored in a model file besides the predictor.
-_STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_", "n_features_in_")
+_STORED_ATTRIBUTES = ("lower_bound_", "n_iter_", "converged_")
 #: Records of a fit: their names in a model file, and the attributes that hold them.
 _STORED_RECORDS = {
     "history": "history_",
@@ -135,8 +135,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         Returns
         -------
-        rows : ndarray of shape (n_samples, n_features_in_)
-            Expected rows, in the units of the data.
+        rows : ndarray of shape (n_samples, n_features)
+            Expected rows, in the units of the data. If the model has an encoder, they are encoded:
+            :meth:`sgpmic.TableEncoder.inverse_transform` decodes them.
         """
         check_is_fitted(self)
         points = check_array(X, dtype=np.float64, input_name="X")
@@ -231,7 +232,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         Returns
         -------
-        X : ndarray of shape (n_samples, n_features_in_)
+        X : ndarray of shape (n_samples, n_features)
+            Encoded, if the model has an encoder.
         labels : ndarray of shape (n_samples,)
             The cluster each row was drawn from; rows are sorted by it.
         """
@@ -302,9 +304,12 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         check_is_fitted(self)
         names, encoder = getattr(self, "feature_names_in_", None), self.encoder_
         support = self.cluster_tendency_
+        attributes = {name: getattr(self, name) for name in _STORED_ATTRIBUTES}
+        # After encoding; the encoder stores the number of columns itself.
+        attributes["n_features_in_"] = len(encoder.source_) if encoder else self.n_features_in_
         header = {name: getattr(self, held) for name, held in _STORED_RECORDS.items()} | {
             "parameters": self.get_params(deep=False),
-            "attributes": {name: getattr(self, name) for name in _STORED_ATTRIBUTES},
+            "attributes": attributes,
             "feature_names": None if names is None or encoder else [str(name) for name in names],
             "support": support and asdict(support),
             "encoder": encoder and encoder.to_dict(),
@@ -341,6 +346,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
             model.encoder_ = stored_encoder(path, header)
         model._keep_predictor(predictor, predictor.X, predictor.S, predictor.x_std, empty_rows)
+        n_features = header["attributes"]["n_features_in_"]
+        model.n_features_in_ = getattr(model.encoder_, "n_features_in_", n_features)
         names = getattr(model.encoder_, "feature_names_in_", header["feature_names"])
         if names is not None:
             model.feature_names_in_ = np.asarray(names, dtype=object)

@@ -161,14 +161,15 @@ n_components_) and (n_clusters, n_components_, n_components_)
         Noise precision, for scaled features.
     scaler_ : Scaler
         Centering and scaling of the features: a named tuple of ``offset`` and ``scale``, both of
-        shape (n_features_in_,), ``kind`` ('each', 'one' or 'none') and ``mean_variance``.
+        shape (n_features,) after encoding, ``kind`` ('each', 'one' or 'none') and
+        ``mean_variance``.
     encoder_ : TableEncoder or None
         Encoder that every method applies to its input rows if ``fit`` was given a table of more
         than plain numbers.
     n_features_in_ : int
-        Number of features seen in fit, after encoding.
-    feature_names_in_ : ndarray of str
-        The names of the columns of ``X``, before encoding, when all are strings.
+        Number of columns of ``X``, before encoding.
+    feature_names_in_ : ndarray of str of shape (n_features_in_,)
+        Their names, when all are strings.
 
     Notes
     -----
@@ -363,8 +364,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
             self.__dict__.update(before)
             raise
         self.encoder_, self._reduction = encoder, reduction
-        if encoder is not None and hasattr(encoder, "feature_names_in_"):
-            self.feature_names_in_ = encoder.feature_names_in_
+        if encoder is not None:
+            self.n_features_in_ = encoder.n_features_in_
+            if hasattr(encoder, "feature_names_in_"):
+                self.feature_names_in_ = encoder.feature_names_in_
         self._row_words = _input_rows.words_of_rows(X, encoder)
         self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)

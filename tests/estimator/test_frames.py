@@ -61,6 +61,7 @@ def test_names_of_columns(frame: pd.DataFrame, mixed: SGPMIC, tmp_path: Path) ->
     mixed.save(tmp_path / "model.sgpmic")
     for model in (mixed, SGPMIC.load(tmp_path / "model.sgpmic")):
         assert list(model.feature_names_in_) == list(frame)
+        assert model.n_features_in_ == frame.shape[1]
         reordered = model.predict_proba(frame[frame.columns[::-1]])
         np.testing.assert_array_equal(reordered, mixed.memberships_)
 

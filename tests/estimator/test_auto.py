@@ -57,6 +57,20 @@ def test_noise_is_one_cluster_and_more_are_warned_of(quick_fit: Fit) -> None:
     assert model.memberships_.max(axis=1).mean() < 0.7
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_missing_cells_do_not_make_clusters(seed: int, quick_fit: Fit) -> None:
+    """Imputed cells vary too little: rows that lack the same features look like a cluster."""
+    Y = np.random.default_rng(seed).standard_normal((150, 6))
+    Y[:60, :3] = np.nan
+    assert quick_fit(Y, "auto", committee=Committee(), max_iter=1).n_clusters_ == 1
+
+
+def test_clusters_are_counted_with_missing_cells(four_blobs: Floats, quick_fit: Fit) -> None:
+    holes = np.random.default_rng(0).random(four_blobs.shape) < 0.2
+    model = quick_fit(np.where(holes, np.nan, four_blobs), "auto", committee=Committee())
+    assert (model.n_clusters_, model.cluster_tendency_.supported) == (4, True)
+
+
 def test_auto_is_not_advised_to_those_who_asked_for_it(quick_fit: Fit, table: Floats) -> None:
     model = quick_fit(table, committee=Committee())
     doubt = ClusterTendency(1.0, 0.1, "a gap", "an elliptical cloud")

@@ -40,6 +40,21 @@ def test_expectations_are_those_of_a_conditional_normal_distribution(
         np.testing.assert_allclose(row_variance[~has], np.diag(left), atol=1e-12)
 
 
+def test_draws_have_the_conditional_normal_distribution() -> None:
+    rng = np.random.default_rng(0)
+    model = FactorModel(rng.normal(size=4), rng.normal(size=(4, 2)), rng.uniform(0.2, 1.0, 4))
+    covariance = model.loadings @ model.loadings.T + np.diag(model.noise)
+    row = np.array([np.nan, 1.0, np.nan, -1.0])
+    has = ~np.isnan(row)
+    gain = np.linalg.solve(covariance[np.ix_(has, has)], covariance[np.ix_(has, ~has)]).T
+    expected = model.mean[~has] + gain @ (row[has] - model.mean[has])
+    left = covariance[np.ix_(~has, ~has)] - gain @ covariance[np.ix_(has, ~has)]
+    drawn = model.draw(np.tile(row, (100_000, 1)), rng)
+    assert (drawn[:, has] == row[has]).all()
+    np.testing.assert_allclose(drawn[:, ~has].mean(axis=0), expected, atol=0.01)
+    np.testing.assert_allclose(np.cov(drawn[:, ~has].T), left, atol=0.02)
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_cells_of_a_table_with_two_factors_are_found(share: float) -> None:
     Y = low_rank()

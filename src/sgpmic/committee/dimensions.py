@@ -12,6 +12,7 @@ import numpy as np
 from sgpmic._types import Floats
 from sgpmic.committee.geometry import without_copies
 from sgpmic.committee.reference_noise import MixedTable
+from sgpmic.learning.gaps import fit_factors
 from sgpmic.learning.preprocessing import Scaler, find_categories, fit_scaler, parts, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
@@ -53,10 +54,28 @@ class View(NamedTuple):
     rows: Floats  # (n_own, r) rows of this process
     scaler: Scaler
     mixed: MixedTable | None = None  # a sample from all processes, with its categories
+    drawn: View | None = None  # a sample with its missing cells drawn, if there are any
 
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
-    """Return the table with factors in place of categories; ``Y`` has its missing cells."""
+    """Return the committee's view of a table; ``Y_imputed`` is ``Y`` if no cells are missing."""
+    view = _without_categories(Y, Y_imputed, scaler, group)
+    if Y_imputed is Y:
+        return view
+    # Imputed cells have too little variance, and many of them can look like clusters. These are
+    # drawn from a factor model, which has no clusters, given the other cells of their row.
+    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
+    sample, imputed = group.agree([group.rows_at(each, numbers) for each in (Y, Y_imputed)])
+    sample = sample[without_copies(scaler.transform(imputed))[0]]
+    scaled = scaler.transform(sample)
+    drawn = scaler.inverse_transform(fit_factors(scaled).draw(scaled, np.random.default_rng(0)))
+    drawn = np.where(np.isnan(sample), drawn, sample)
+    alone = ProcessGroup(len(sample), alone=True)
+    return view._replace(drawn=_without_categories(sample, drawn, scaler, alone))
+
+
+def _without_categories(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
+    """Return the table without outliers and with factors in place of categories."""
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     sample = group.rows_at(Y, numbers)
     sample = np.where(np.isnan(sample).all(axis=0), 0.0, sample)

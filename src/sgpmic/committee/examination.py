@@ -74,7 +74,11 @@ class Structure(NamedTuple):
 def examine(
     view: View, group: ProcessGroup, *, tendency: bool, clusters: bool, dimensions: bool
 ) -> Structure:
-    """Estimate the requested properties of the table, whose rows are shared by all processes."""
+    """Estimate the requested properties of the table, whose rows are shared by all processes.
+
+    With missing cells, drawn ones decide whether there are clusters, as imputation can invent some.
+    But draws can also blur them: imputed rows decide how many there are.
+    """
     if not (tendency or clusters or dimensions):
         return Structure(None, None, None)
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
@@ -84,9 +88,16 @@ def examine(
     found = number = None
     if tendency or clusters:
         announce("testing for clusters")
-        found = _once(cluster_tendency, sample, mixed=view.mixed)
+        tested, mixed = sample, view.mixed
+        if view.drawn is not None:
+            drawn = view.drawn.scaler.transform(view.drawn.rows)
+            tested, mixed = group.agree(drawn), view.drawn.mixed
+        found = _once(cluster_tendency, tested, mixed=mixed)
     if clusters and found is not None:
-        number = _once(choose_number, sample, tendency=found)
+        if tested is not sample and not found.supported:
+            number = _once(choose_number, tested, tendency=found)
+        if number is None or number.chosen > 1:
+            number = _once(choose_number, sample, tendency=found)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
 
 

@@ -83,6 +83,16 @@ class FactorModel(NamedTuple):
             variance[part] = self.noise + unknown[number]
         return mean, variance
 
+    def draw(self, Y: Floats, rng: np.random.Generator) -> Floats:
+        """Draw missing cells from their distribution given the observed cells of their row."""
+        z = rng.standard_normal((len(Y), self.loadings.shape[1]))
+        simulated = self.mean + z @ self.loadings.T
+        simulated += np.sqrt(self.noise) * rng.standard_normal(Y.shape)
+        missing = np.isnan(Y)
+        # Matheron's rule: the errors of the expectations in simulated rows with the same gaps.
+        errors = simulated - self.expected(np.where(missing, np.nan, simulated))[0]
+        return np.where(missing, self.expected(Y)[0] + errors, Y)
+
     def complete(self, Y: Floats) -> Floats:
         """Replace missing cells by their expectations."""
         missing = np.isnan(Y)

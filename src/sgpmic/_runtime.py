@@ -209,16 +209,14 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
 
 def loop_components(function: Callable[[Any], _R], components: Any) -> _R:
     """Like :func:`map_components`, but sequential on any device."""
-    return scan_components(lambda carry, each: (carry, function(each)), (), components)[1]
+    return scan(lambda carry, each: (carry, function(each)), (), components)[1]
 
 
-def scan_components(
-    function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, components: Any
-) -> tuple[_C, _R]:
-    """``lax.scan`` over components, without a loop for a single one."""
-    if _count(components) > 1:
-        return lax.scan(function, carry, components)
-    carry, found = function(carry, jax.tree.map(lambda leaf: leaf[0], components))
+def scan(function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, items: Any) -> tuple[_C, _R]:
+    """``lax.scan`` over components or parts of the rows, without a loop for a single one."""
+    if _count(items) > 1:
+        return lax.scan(function, carry, items)
+    carry, found = function(carry, jax.tree.map(lambda leaf: leaf[0], items))
     return carry, jax.tree.map(lambda leaf: leaf[None], found)
 
 

@@ -205,8 +205,7 @@ def _culprit(X: Any, names: list[Any] | None) -> str | None:
 def _no_numbers(X: Any, ndim: int | None = None) -> Exception | None:
     if issparse(X):
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             found = np.asarray(X, dtype=np.float64)
         except Exception as error:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -57,13 +57,12 @@ class SharedContext:
         self._context = context
         self._changed = threading.Condition()
         self._users = 0
-        self._entered: AbstractContextManager[Any]
+        self._entered = ExitStack()
 
     def __enter__(self) -> None:
         with self._changed:
             if not self._users:
-                self._entered = self._context()
-                self._entered.__enter__()
+                self._entered.enter_context(self._context())
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
@@ -71,7 +70,7 @@ class SharedContext:
             self._users -= 1
             if not self._users:
                 try:
-                    self._entered.__exit__(None, None, None)
+                    self._entered.close()
                 finally:
                     self._changed.notify_all()
 
@@ -210,16 +209,14 @@ def map_components(function: Callable[[Any], _R], components: Any) -> _R:
 
 def loop_components(function: Callable[[Any], _R], components: Any) -> _R:
     """Like :func:`map_components`, but sequential on any device."""
-    return scan_components(lambda carry, each: (carry, function(each)), (), components)[1]
+    return scan(lambda carry, each: (carry, function(each)), (), components)[1]
 
 
-def scan_components(
-    function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, components: Any
-) -> tuple[_C, _R]:
-    """``lax.scan`` over components, without a loop for a single one."""
-    if _count(components) > 1:
-        return lax.scan(function, carry, components)
-    carry, found = function(carry, jax.tree.map(lambda leaf: leaf[0], components))
+def scan(function: Callable[[_C, Any], tuple[_C, _R]], carry: _C, items: Any) -> tuple[_C, _R]:
+    """``lax.scan`` over components or parts of the rows, without a loop for a single one."""
+    if _count(items) > 1:
+        return lax.scan(function, carry, items)
+    carry, found = function(carry, jax.tree.map(lambda leaf: leaf[0], items))
     return carry, jax.tree.map(lambda leaf: leaf[None], found)
 
 

@@ -123,8 +123,7 @@ def warn_renamed(old: str, new: str) -> None:
 def collected_warnings() -> Iterator[list[warnings.WarningMessage]]:
     """Collect warnings about the data, in a list filled on exit, and suppress all others."""
     ours: list[warnings.WarningMessage] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         yield ours
     theirs = sys.modules.get("sklearn.exceptions")  # if not imported, there are no such warnings
     kinds = (SGPMICWarning, getattr(theirs, "ConvergenceWarning", SGPMICWarning))

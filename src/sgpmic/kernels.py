@@ -287,9 +287,6 @@ class RBF(Stationary):
 
     name: ClassVar[str] = "rbf"
 
-    def _correlation(self, r2: Array) -> Array:
-        return exp_nonpositive(-0.5 * r2)
-
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         # −½ r² = aᵀb − ½|a|² − ½|b|² as one product, which leaves only the exponential as an
         # elementwise operation. The rounding error is that of _squared_distances.

@@ -83,6 +83,15 @@ def test_the_profiles(model: SGPMIC, frame: pd.DataFrame) -> None:
     np.testing.assert_allclose(own.image_.get_array(), shown)
 
 
+def test_profiles_need_a_table_and_a_name_for_each_feature() -> None:
+    rows, labels = np.random.default_rng(0).standard_normal((9, 2)), np.arange(9) % 3
+    for names in (["a"], ["id", "a", "b"]):
+        with pytest.raises(ValueError, match=f"{len(names)} entries, but there are 2 features"):
+            ProfilesDisplay.from_predictions(rows, labels, feature_names=names)
+    with pytest.raises(ValueError, match="give a table"):
+        ProfilesDisplay.from_predictions(rows[:, 0], labels)
+
+
 def test_the_numbers_of_profiles_are_apart() -> None:
     rng = np.random.default_rng(0)
     names = ["measurement" * 5] * 3

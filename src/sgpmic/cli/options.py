@@ -63,9 +63,7 @@ def one_sentence(what: object, doing: str = "written") -> Iterator[None]:
 
 
 def prepare_process() -> None:
-    """Suppress XLA's log messages, and ignore write errors of the output streams."""
-    # Loading a compiled program makes XLA print errors about tuning flags that no processor has.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    """Ignore write errors of the output streams."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is not None:
             setattr(sys, name, Screen(getattr(sys, name)))

@@ -197,15 +197,13 @@ def sums(
     ``x_std``, their expectations over uncertain latent points (:mod:`sgpmic.model.uncertain`).
     """
     kernels, Z, _ = mappings
-
-    def sums_of(kernels: Kernel, T: Array, Y: Array) -> tuple[Array, Array]:
-        return statistics(kernels, Z, X, T, Y, rows.mesh, rows.gpu_memory, x_std)
-
-    phi, psi = sums_of(kernels, T, rows.Y)
+    options = rows.mesh, rows.gpu_memory, x_std
+    phi, psi = statistics(kernels, Z, X, T, rows.Y, *options)
     if rows.groups is None:
         return phi, psi
     observed = (T[:, :, None] * rows.groups.observed[:, None, :]).reshape(len(T), -1)
-    phi, _ = sums_of(by_group(kernels, rows.n_groups), observed, rows.Y[:, :0])
+    by_groups = by_group(kernels, rows.n_groups)
+    phi, _ = statistics(by_groups, Z, X, observed, rows.Y[:, :0], *options)
     own = psi[:, None] * rows.groups.features[None, :, None, :]
     return phi, own.reshape(-1, *psi.shape[1:])
 

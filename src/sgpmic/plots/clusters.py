@@ -143,6 +143,9 @@ class ProfilesDisplay(Display):
     def __init__(self, effects: Floats, feature_names: Sequence[str]) -> None:
         self.effects = effects
         self.feature_names = [str(name) for name in feature_names]
+        if len(self.feature_names) != effects.shape[1]:
+            names = f"feature_names has {len(self.feature_names)} entries"
+            raise ValueError(f"{names}, but there are {effects.shape[1]} features.")
 
     @classmethod
     def from_estimator(
@@ -188,6 +191,8 @@ class ProfilesDisplay(Display):
         display : ProfilesDisplay
         """
         values, mine = np.asarray(X, dtype=np.float64), np.asarray(labels)
+        if values.ndim != 2:
+            raise ValueError(f"X has shape {values.shape}: give a table (n_rows, n_features).")
         if mine.dtype.kind not in "iu" or mine.min(initial=0) < 0 or mine.shape != values.shape[:1]:
             raise ValueError("labels must be a whole number from 0 for every row of X.")
         if feature_names is None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from sgpmic._runtime import loop_components, scan_components
+from sgpmic._runtime import loop_components, scan
 from sgpmic.kernels import Kernel, cross
 
 
@@ -55,7 +55,7 @@ def sums(kernels: Kernel, Z: Array, part: Part, both: Array) -> tuple[Array, Arr
         both, _, _ = _fill(both, component[0], Z, part.x, component[1], part.Y[0])
         return both, both[: Z.shape[0]] @ both.T
 
-    both, found = scan_components(one, both, (kernels, part.T.T))
+    both, found = scan(one, both, (kernels, part.T.T))
     return found, both, None
 
 
@@ -89,5 +89,5 @@ def reverse(
         return (dZ + dZ_m, dx + dx_m, both), d_kernel
 
     zero = (jnp.zeros_like(Z), jnp.zeros_like(part.x))
-    (dZ, dx, both), d_kernels = scan_components(one, (*zero, both), (kernels, part.T.T, by_both))
+    (dZ, dx, both), d_kernels = scan(one, (*zero, both), (kernels, part.T.T, by_both))
     return d_kernels, dZ, dx, both

@@ -34,7 +34,7 @@ from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 
-from sgpmic._runtime import map_components
+from sgpmic._runtime import loop_components, map_components, scan
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.row_pass import gpu, processor
 from sgpmic.model.row_pass.processor import Part
@@ -81,16 +81,9 @@ def _split(X: Array, T: Array, Y: Array, U: int, gpu_memory: int) -> tuple[Any, 
     return body, Part(*(a.reshape(n_parts, len(a) // n_parts, *a.shape[1:]) for a in (X, T, Y)))
 
 
-def _scan(step: Any, start: Any, parts: Part) -> Any:
-    """Scan over the parts with ``lax.scan``, without a loop if there is only one."""
-    if len(parts.x) == 1:
-        return step(start, jax.tree.map(lambda leaf: leaf[0], parts))
-    return lax.scan(step, start, parts)
-
-
 def _of_parts(function: Any, parts: Part) -> Array:
     """Apply a function to every part and concatenate the results by row, (N, ...)."""
-    values: Array = _scan(lambda carry, part: (carry, function(part)), None, parts)[1]
+    values: Array = loop_components(function, parts)
     return values.reshape(-1, values.shape[-1])
 
 
@@ -157,15 +150,14 @@ def _sums(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
                 return (total + found, scratch), kept if len(parts.x) == 1 else None
 
             zero = jnp.zeros((T.shape[1], U, U + Y.shape[1]), Z.dtype)
-            (total, _), kept = _scan(add, (zero, body.scratch(Z, Y)), parts)
+            (total, _), kept = scan(add, (zero, body.scratch(Z, Y)), parts)
             return total, kept
 
         if x_std is None:
             total, kept = of_points(X)
         else:
             total, kept = mean_over_points(lambda X: of_points(X)[0], X, x_std), None
-        # A leading axis of length 1, to be sharded.
-        return added_up(total, mesh), None if kept is None else kept[None]
+        return added_up(total, mesh), kept  # its leading axis, of length 1, is sharded
 
     by_row = (X, T, Y, x_std)
     sums, kept = on_own_rows(of_own_rows, mesh, (kernels, Z), by_row, results=(False, True))
@@ -201,7 +193,7 @@ def _reverse(
                 return jnp.sum(K * (by_phi @ K + by_psi @ y), axis=0)
 
             start = (jax.tree.map(jnp.zeros_like, (kernels, Z)), body.scratch(Z, Y))
-            (small, _), dX = _scan(add, start, parts)
+            (small, _), dX = scan(add, start, parts)
             # The derivative with respect to T, kᵀ G_Φ k + kᵀ G_Ψ y, is a separate pass, which XLA
             # removes if it is not used.
             dT = _of_parts(partial(_of_components, by_weights, (kernels, G_phi, G_psi)), parts)

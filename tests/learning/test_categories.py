@@ -9,6 +9,7 @@ from sklearn.metrics import adjusted_rand_score, silhouette_score
 
 from sgpmic import SGPMIC, Committee
 from sgpmic.committee.dimensions import committee_view
+from sgpmic.committee.examination import examine
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.reference_noise import mixed_columns
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
@@ -66,8 +67,7 @@ def test_two_valued_features_of_which_a_row_has_several_are_no_category() -> Non
 def view_of(Y: np.ndarray) -> tuple[bool, np.ndarray]:
     group = ProcessGroup(len(Y))
     view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
-    mixed = view.mixed is not None and len(view.mixed.indicators) > 0
-    return mixed, view.scaler.transform(view.rows)
+    return view.has_categories, view.scaler.transform(view.rows)
 
 
 def test_factors_are_few_and_hold_what_categories_share_with_other_columns() -> None:
@@ -103,6 +103,18 @@ def test_a_useless_category_does_not_hide_clusters_in_the_numbers() -> None:
     view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
     vote = vote_on(view, Y, group, Committee(), 3)
     assert adjusted_rand_score(labels, vote.shares.argmax(axis=1)) > 0.6
+
+
+def test_noise_with_categories_is_one_cluster() -> None:
+    rng = np.random.default_rng(4)
+    levels = rng.integers(3, size=(150, 2))
+    Y = np.hstack([rng.normal(size=(150, 2)), *(1.5 * indicators(each) for each in levels.T)])
+    group = ProcessGroup(150)
+    view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
+    found = examine(view, group, tendency=True, clusters=True, dimensions=False).clusters
+    assert found is not None
+    assert found.chosen == 1
+    assert found.probability[0] == pytest.approx(0.9)
 
 
 def test_categories_alone_have_two_factors_for_a_picture() -> None:

@@ -56,6 +56,11 @@ class View(NamedTuple):
     mixed: MixedTable | None = None  # a sample from all processes, with its categories
     drawn: View | None = None  # a sample with its missing cells drawn, if there are any
 
+    @property
+    def has_categories(self) -> bool:
+        """Whether factors replace categories."""
+        return self.mixed is not None and len(self.mixed.indicators) > 0
+
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the committee's view of a table; ``Y_imputed`` is ``Y`` if no cells are missing."""

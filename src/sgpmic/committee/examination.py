@@ -18,7 +18,7 @@ from sgpmic.committee import judge
 from sgpmic.committee.dimensions import MOST_EXAMINED, NumberOfDimensions, View, choose_dimensions
 from sgpmic.committee.geometry import Geometry, without_copies
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
-from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
+from sgpmic.committee.tendency import IMPLAUSIBLE, ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.preprocessing import sample_numbers
 from sgpmic.process_group import ProcessGroup
@@ -43,6 +43,8 @@ VOTERS = tuple(name for name in MEMBERS if not any(each in name for each in _SLO
 _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 #: Number of statistics for each candidate number of clusters.
 N_FIGURES = 10 + len(judge.INDICES)
+#: Minimum probability of one cluster where noise with the same categories looks the same.
+_ONE_CLUSTER = 0.9
 #: Upper limit of the BIC per row, used if no mixture could be fitted.
 _MOST_BIC = 1e3
 
@@ -94,10 +96,11 @@ def examine(
             tested, mixed = group.agree(drawn), view.drawn.mixed
         found = _once(cluster_tendency, tested, mixed=mixed)
     if clusters and found is not None:
+        options = {"tendency": found, "has_categories": view.has_categories}
         if tested is not sample and not found.supported:
-            number = _once(choose_number, tested, tendency=found)
+            number = _once(choose_number, tested, **options)
         if number is None or number.chosen > 1:
-            number = _once(choose_number, sample, tendency=found)
+            number = _once(choose_number, sample, **options)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
 
 
@@ -118,7 +121,9 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     return found
 
 
-def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
+def choose_number(
+    Y: Floats, tendency: ClusterTendency, *, has_categories: bool = False
+) -> NumberOfClusters:
     """Choose the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
     From evidence for every k (:func:`gather_evidence`), small neural networks predict its
@@ -135,6 +140,11 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
         # The test has rejected a single cluster.
         probability[0], expected[0] = 0.0, -np.inf
         probability /= probability.sum()
+    elif has_categories and tendency.p_value > IMPLAUSIBLE and probability[0] < _ONE_CLUSTER:
+        # The networks have not seen tables with categories, but the test's null model has them.
+        rest = (1.0 - _ONE_CLUSTER) / (1.0 - probability[0])
+        probability, expected = rest * probability, rest * expected
+        probability[0] = expected[0] = _ONE_CLUSTER
     return NumberOfClusters(
         int(expected.argmax()) + 1,
         list(range(1, len(partitions) + 1)),

@@ -75,8 +75,7 @@ def vote_on(
     seen, scaler = view.rows, view.scaler
     sample = scaler.transform(group.rows_at(seen, numbers)).round(DECIMALS)
     distinct, place = without_copies(sample)
-    replaced = view.mixed is not None and len(view.mixed.indicators) > 0
-    known = find_categories(group.rows_at(Y, numbers)) if replaced else []
+    known = find_categories(group.rows_at(Y, numbers)) if view.has_categories else []
     levels = [each.levels[distinct] for each in known]
     vote = take_vote(Geometry(sample[distinct], n_clusters), n_clusters, levels)
     shares = group.agree(vote.shares)[place]

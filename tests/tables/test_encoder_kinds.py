@@ -321,6 +321,21 @@ def test_a_dropped_column_is_described_as_any_other(cells: list[str]) -> None:
     assert (dropped.kind, dropped.summary) == (column.kind, column.summary)
 
 
+def test_numbers_in_a_unit_that_is_not_that_of_fit_are_not_read() -> None:
+    encoder = TableEncoder().fit({"load": ["300ms", "310ms", "295 ms", "330ms"], "y": range(4)})
+    state = encoder.to_dict()
+    stored = TableEncoder.from_dict(state)
+    new = {"load": ["305", "305 ms"], "y": [1, 2]}
+    np.testing.assert_array_equal(stored.transform(new)[:, 0], 305)
+    with pytest.raises(TableError, match=r"'0.3 s' \(row 2\): .*, or write numbers in ms"):
+        stored.transform({"load": ["305 ms", "0.3 s"], "y": [1, 2]})
+    del state["columns"][0]["encoding"]["unit"]  # as in 1.0.0rc1
+    np.testing.assert_array_equal(TableEncoder.from_dict(state).transform(new)[:, 0], 305)
+    with pytest.raises(TableError, match=r"different units \(g, kg\)"):
+        TableEncoder(kinds={"x": "number"}).fit({"x": ["900 g", "1.5 kg", "2"]})
+    assert column_of(["1 year", "2 years", "3 years"]).kind == "whole"
+
+
 def test_one_error_names_all_columns_that_are_wrong() -> None:
     cells = [*map(str, range(19)), "many"]
     table = {"a": cells, "b": list(range(20)), "c": ["1 %"] * 10 + ["2"] * 10, "d": cells}

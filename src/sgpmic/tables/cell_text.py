@@ -90,9 +90,10 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
 
 
 def unit_of(text: str) -> str:
-    """Return the currency, percent sign or unit of a number, or an empty string."""
+    """Return the currency, percent sign or unit (singular) of a number, or an empty string."""
     written = _WRITTEN.fullmatch(text)
-    return "" if written is None else written["before"] or written["after"] or ""
+    unit = "" if written is None else written["before"] or written["after"] or ""
+    return re.sub("(?<=[a-z]{2})s$", "", unit)
 
 
 def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:

@@ -288,6 +288,8 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         try:
             plan.read_as("number" if plan.log else kind, encoding)
             plan.wrong = _too_large(plan.values)
+            if type(encoding) is NumberEncoding and not plan.wrong:
+                _set_unit(plan, {unit_of(text) for text in texts} - {""})
             if plan.log and not plan.wrong:
                 _look_for_sentinel(plan, np.unique(plan.present))
         except BadCells as bad:
@@ -356,13 +358,19 @@ def _as_number(plan: Plan) -> bool:
     except BadCells as bad:
         parsed = (parse_number(text, decimal) for text in texts)
         return _is_mostly(plan, bad, parsed, "number")
-    units = sorted({unit_of(text) or "no unit" for text in texts})
-    if len(units) > 1:
-        plan.wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
-    elif plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
+    if plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
         plan.kind, plan.encoding = "whole", NumberEncoding(decimal)  # such as 0 % and 1 %
+    _set_unit(plan, {unit_of(text) or "no unit" for text in texts})
     plan.warn("the commas are read as thousands separators" if open_question else "")
     return True
+
+
+def _set_unit(plan: Plan, units: set[str]) -> None:
+    if len(units) > 1:
+        listed = ", ".join(sorted(units)[:4])
+        plan.wrong = f"has numbers in different units ({listed}): convert them to one"
+    elif type(plan.encoding) is NumberEncoding:
+        plan.encoding = replace(plan.encoding, unit="".join(units - {"no unit"}))
 
 
 def _may_be_durations(texts: Sequence[str]) -> bool:

@@ -314,6 +314,15 @@ def test_an_end_of_the_interval_that_excludes_nothing_is_left_out() -> None:
     )
 
 
+def test_the_lower_of_two_values_is_low_also_if_its_mean_has_a_rounding_error() -> None:
+    labels = np.repeat([0, 1, 2], [40, 80, 40])
+    owns = np.repeat([0.0, 1.0, 0.0, 1.0], [40, 80, 26, 14])
+    values = np.column_stack([owns, np.arange(160.0) % 7])
+    found = explain(content_of(values, ["owns", "noise"], labels))[0]
+    assert found.differences[0].inside != 0.0
+    assert found.name.startswith("low owns")
+
+
 def test_rows_that_are_spread_like_the_others_are_not_medium() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):

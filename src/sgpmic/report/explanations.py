@@ -112,7 +112,9 @@ def _find_medium(
         apart = statistics.cluster_profiles(abs(values - center), mine.astype(int), 2)
         effects = -apart.certain[1] * apart.known[1] / mine.sum()
         others = values[~mine]
-        sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
+        error = 1e-9 * np.nanmax(abs(values), axis=0, initial=0.0)  # of rounding, in the mean
+        below, above = others < center - error, others > center + error
+        sides = np.minimum(below.sum(axis=0), above.sum(axis=0))
         for place in np.flatnonzero(effects >= _MEDIUM_EFFECT):
             j, effect = int(numbers[place]), float(effects[place])
             means = float(center[place]), float(compared.outside[m, j])

@@ -94,6 +94,9 @@ def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
         (["$1,200", "-$3.50", "($4.00)"], [1200, -3.5, -4]),
         (["1.200 €", "3,50 €"], [1200, 3.5]),
         (["12 kg", "13.5 kg"], [12, 13.5]),
+        (["5.4 mmol/L", "<NA>", "6 mmol/L"], [5.4, np.nan, 6]),
+        (["90 km/h", "1,250 km/h"], [90, 1250]),
+        (["3.5 µg", "12 µg"], [3.5, 12]),
         (["NA", "?", "-", "unknown", "3", "4"], [np.nan] * 4 + [3, 4]),
         (["0,123", "0,456"], [0.123, 0.456]),
         (["1,234", "5,678"], [1234, 5678]),
@@ -109,7 +112,7 @@ def test_numbers_as_people_write_them(texts: list[str], numbers: list[float]) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["1,23,4", "1.2.3", "A12", "12x", "(3", "--3", "", ".", "1 23", "٣"]
+    "text", ["1,23,4", "1.2.3", "A12", "12x", "120/80", "3/Q1", "(3", "--3", "", ".", "1 23", "٣"]
 )
 def test_what_is_no_number(text: str) -> None:
     assert parse_number(text, ".") is None

@@ -40,7 +40,8 @@ _PLAIN_NUMBER = re.compile(
 )
 _SPACES = "\u0020\u00a0\u2009\u202f"
 _CURRENCY = r"[$€£¥₹₽₩]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD"
-_UNIT = rf"%|‰|{_CURRENCY}|kg|mg|g|lbs?|km|cm|mm|m|ft|°?[CF]|°|ms|min|hrs?|h|s|years?|yrs?"
+_UNIT = rf"%|‰|{_CURRENCY}|kg|mg|[µμ]?g|lbs?|km|cm|mm|m|ft|°?[CF]|°|ms|min|hrs?|h|s|years?|yrs?"
+_UNIT += r"|m?[lL]|[MG]B|k?Wh?|bpm|[^\W\d_]{1,5}/[^\W\d_]{1,4}"  # any ratio: mmol/L, km/h
 _WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<sign>[+\-−]?)[{_SPACES}]*(?P<before>{_CURRENCY})?[{_SPACES}]*"
     rf"(?P<sign2>[+\-−]?)(?P<digits>[0-9.,'’{_SPACES}]*[0-9.])(?P<exponent>[eE][+-]?[0-9]+)?"

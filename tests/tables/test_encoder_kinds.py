@@ -503,6 +503,15 @@ def test_times_are_those_of_the_clock_in_their_zone(zone: str, hour: int) -> Non
     np.testing.assert_allclose(days, np.arange(40) + hour / 24)
 
 
+def test_times_below_24_hours_are_durations_if_the_name_says_so() -> None:
+    cells = ["0:05:30", "1:30:00", "23:00:00"]
+    decision = decision_of(cells, "call_duration")
+    assert decision.kind == "number"
+    np.testing.assert_allclose(decision.values, [5.5 / 60, 1.5, 23])
+    assert decision_of(cells, "start").kind == "date"
+    assert column_of(["brief", "endless"], "duration").kind == "category"
+
+
 def test_a_mistake_in_times_of_day_makes_no_durations() -> None:
     times = [f"{i % 24:02d}:{i:02d}" for i in range(60)]
     assert TableEncoder().fit({"at": [*times[:-1], "24:00"]}).columns_[0].kind == "date"

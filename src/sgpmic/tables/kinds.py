@@ -97,6 +97,7 @@ _IDENTIFIER_WORDS = frozenset(("id", "ids", "uuid", "guid", "rowid", "rownum", "
 _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn", "isbn", "serial"}
 _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 _DATE_WORDS = frozenset(("date", "datum", "day"))
+_DURATION_WORDS = frozenset(("duration", "durations", "elapsed", "dauer"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 _LEADING_ZERO = re.compile(r"0[0-9]+")
@@ -379,10 +380,11 @@ def _may_be_durations(texts: Sequence[str]) -> bool:
 
 
 def _as_duration(plan: Plan) -> bool:
-    """Parse a text column as durations, if most cells are and some are no times of day."""
+    """Parse a text column as durations, if most cells are, and its name or some cells say so."""
     texts = _texts(plan.cells)
     long = [text for text in texts if parse_time(text) is None and parse_duration(text) is not None]
-    if len(long) < max(1, len(texts) / 20):  # a few may be mistakes in times of day
+    # A few may be mistakes in times of day.
+    if len(long) < max(1, len(texts) / 20) and not _words(plan.name) & _DURATION_WORDS:
         return False
     try:
         plan.read_as("number", DurationEncoding.fit(plan.cells.values))

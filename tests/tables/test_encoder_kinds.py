@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import UTC, datetime
 from typing import Any
 
@@ -510,6 +511,17 @@ def test_times_below_24_hours_are_durations_if_the_name_says_so() -> None:
     np.testing.assert_allclose(decision.values, [5.5 / 60, 1.5, 23])
     assert decision_of(cells, "start").kind == "date"
     assert column_of(["brief", "endless"], "duration").kind == "category"
+
+
+@pytest.mark.parametrize("word", ["no answer", "Don't know", "Prefer not to say"])
+def test_no_answer_is_missing_on_a_scale(word: str) -> None:
+    cells = ["Disagree", "Neutral", word, "Strongly agree"] * 5
+    encoder = TableEncoder().fit({"q": cells, "filler": FILLER[:20]})
+    assert (encoder.columns_[0].kind, encoder.columns_[0].n_missing) == ("ordered", 5)
+    with warnings.catch_warnings():  # such as about a level not seen in fit
+        warnings.simplefilter("error")
+        encoded = encoder.transform({"q": cells, "filler": FILLER[:20]})
+    assert np.isnan(encoded[:, 0]).sum() == 5
 
 
 def test_a_mistake_in_times_of_day_makes_no_durations() -> None:

@@ -30,7 +30,7 @@ MISSING = MISSING_WORDS | {
 #: ... and in a column of numbers or dates: in a category, these are informative levels.
 MISSING_IN_NUMBERS = MISSING | {
     *("unknown", "missing", "not available", "not applicable", "not known", "undefined"),
-    *("no data", "no answer", "tbd", "k.a."),
+    *("no data", "no answer", "tbd", "k.a.", "don't know", "don’t know", "prefer not to say"),
 }
 
 

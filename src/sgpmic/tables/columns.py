@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sgpmic._types import Floats, Ints
 from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.cell_text import (
+    MISSING_IN_NUMBERS,
     TRUTH,
     key,
     numeric_date,
@@ -325,7 +326,10 @@ class WordEncoding(Encoding):
         # None becomes NaN; the last entry is for empty cells.
         table = np.asarray([*(places.get(key(level)) for level in levels), None], np.float64)
         present = np.unique(codes[codes >= 0])
-        unseen = tuple(levels[i] for i in present if np.isnan(table[i]))
+        # Scales may lack a word such as "unknown".
+        known = MISSING_IN_NUMBERS if self.takes_missing else ()
+        new = [levels[i] for i in present if np.isnan(table[i])]
+        unseen = tuple(level for level in new if level.lower() not in known)
         return Encoded(self.features(table[codes]), unseen)
 
     def features(self, places: Floats) -> Floats:

@@ -95,6 +95,7 @@ _TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "out
 # Names of identifiers, as opposed to measurements and counts.
 _IDENTIFIER_WORDS = frozenset(("id", "ids", "uuid", "guid", "rowid", "rownum", "code", "zip"))
 _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn", "isbn", "serial"}
+_IDENTIFIER_WORDS |= {"sku", "ean", "upc", "gtin", "barcode", "mrn"}
 _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 _DATE_WORDS = frozenset(("date", "datum", "day"))
 _DURATION_WORDS = frozenset(("duration", "durations", "elapsed", "dauer"))
@@ -504,7 +505,9 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
         plan.warn("read as times of day (1345 is 13:45); declare it as a number if it is one")
     elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
-        plan.leave_out("id", "an identifier, not a measurement", f"named like one; {kept}")
+        plan.leave_out(
+            "id", "an identifier, not a measurement", f"named like an identifier; {kept}"
+        )
     else:
         if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")

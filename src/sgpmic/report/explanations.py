@@ -234,6 +234,8 @@ def _trait(difference: Difference) -> str:
         return f"{shorten(subject.column, _LONGEST - len(level))} not {level}"
     if difference.medium:
         return f"medium {subject.shortened(_LONGEST)}"
+    if subject.kind == "time" and np.nanmax(subject.cells) >= 1.0:  # on a clock, none is first
+        return f"{subject.shortened(_LONGEST)} around {subject.words(share)}"
     words = {
         "level": ("less", "mostly" if share >= 0.5 else "more"),
         "date": ("early", "late"),

@@ -325,6 +325,12 @@ def test_a_dropped_column_is_described_as_any_other(cells: list[str]) -> None:
     assert (dropped.kind, dropped.summary) == (column.kind, column.summary)
 
 
+def test_numbers_that_are_not_understood_are_no_ids() -> None:
+    column = column_of([f"{3139 + 7 * i:,}-" for i in range(20)], "balance")  # as SAP writes them
+    assert column.kind == "text"
+    assert "not understood as numbers" in (column.warning or "")
+
+
 def test_numbers_in_a_unit_that_is_not_that_of_fit_are_not_read() -> None:
     encoder = TableEncoder().fit({"load": ["300ms", "310ms", "295 ms", "330ms"], "y": range(4)})
     state = encoder.to_dict()

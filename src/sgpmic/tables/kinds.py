@@ -102,8 +102,8 @@ _DURATION_WORDS = frozenset(("duration", "durations", "elapsed", "dauer"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 _LEADING_ZERO = re.compile(r"0[0-9]+")
-# What is no id: 134/64, 33:00, 1.5k; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
-_PARTS = re.compile(r".*[0-9][/:.][0-9]")
+# What is no id: 134/64, 33:00, 3,139-; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
+_PARTS = re.compile(r".*[0-9][/:.,][0-9]")
 _NEARLY = re.compile(r"[^\w{[]*[0-9]|.*\b(?:19|20)[0-9]{2}\b")
 # Columns with more distinct values are not compared as relabeled categories.
 MOST_RENAMED = 50

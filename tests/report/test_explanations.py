@@ -183,6 +183,8 @@ def test_every_statement_on_every_card_holds(table: str) -> None:
                 ]
                 expected += [said.count(True), len(said) - said.count(None)]
             assert [int(number_of(found[k])) for k in (2, 3, 4, 5)] == expected, found[0]
+            all_known = expected[1] + expected[3] == len(rows)
+            assert ("rows in which it is known" in found[0]) != all_known, found[0]
             counted += 1
         rule = re.search(
             r"Rule (.*?): precision ([\d.]+ %) \(([\d,]+) of ([\d,]+) rows\), "
@@ -313,6 +315,13 @@ def test_an_end_of_the_interval_that_excludes_nothing_is_left_out() -> None:
         "medium x",
         "x at least 3 in 25 of 25 rows (elsewhere 25 of 75)",
     )
+
+
+def test_counts_of_known_cells_elsewhere_are_said_to_be_such() -> None:
+    values = np.repeat([5.0, 1.0, np.nan], 20)[:, None] + np.arange(60)[:, None] / 100
+    found = explain(content_of(values, ["dose"], np.repeat([0, 1, 1], 20)))[0]
+    words = "dose at least 3 in 20 of 20 rows in which it is known (elsewhere 0 of 20)"
+    assert found.facts == words
 
 
 def test_the_lower_of_two_values_is_low_also_if_its_mean_has_a_rounding_error() -> None:

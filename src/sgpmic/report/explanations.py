@@ -275,7 +275,7 @@ def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
     n_in, n_out, known_in, known_out = (
         int((rows & side).sum()) for rows in (holds, known) for side in (mine, ~mine)
     )
-    of = "rows" if known_in == mine.sum() else "rows in which it is known"
+    of = "rows" if known.all() else "rows in which it is known"
     return f"{words} in {n_in:,} of {known_in:,} {of} (elsewhere {n_out:,} of {known_out:,})"
 
 

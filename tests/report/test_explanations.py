@@ -317,6 +317,18 @@ def test_an_end_of_the_interval_that_excludes_nothing_is_left_out() -> None:
     )
 
 
+def test_long_levels_of_a_column_are_told_apart_in_names() -> None:
+    levels = ("Strongly disagree", "Strongly agree", "Neutral")
+    answers = Levels("Question 4. Do you agree that it is useful?", levels, np.arange(90) // 30)
+    labels = answers.codes
+    names = [
+        one.name
+        for one in explain(content_of(np.zeros((90, 0)), [], labels, categories=(answers,)))
+    ]
+    for name, level in zip(names, levels, strict=True):
+        assert level in name
+
+
 def test_counts_of_known_cells_elsewhere_are_said_to_be_such() -> None:
     values = np.repeat([5.0, 1.0, np.nan], 20)[:, None] + np.arange(60)[:, None] / 100
     found = explain(content_of(values, ["dose"], np.repeat([0, 1, 1], 20)))[0]

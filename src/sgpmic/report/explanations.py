@@ -230,7 +230,7 @@ def _trait(difference: Difference) -> str:
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
     if subject.kind == "level" and not more and not share:
-        level = shorten(subject.levels[subject.level], _LONGEST // 2)
+        level = subject.shortened_level(_LONGEST // 2)
         return f"{shorten(subject.column, _LONGEST - len(level))} not {level}"
     if difference.medium:
         return f"medium {subject.shortened(_LONGEST)}"

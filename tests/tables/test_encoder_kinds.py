@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,6 +95,9 @@ def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
         (["$1,200", "-$3.50", "($4.00)"], [1200, -3.5, -4]),
         (["1.200 €", "3,50 €"], [1200, 3.5]),
         (["12 kg", "13.5 kg"], [12, 13.5]),
+        (["5.4 mmol/L", "<NA>", "6 mmol/L"], [5.4, np.nan, 6]),
+        (["90 km/h", "1,250 km/h"], [90, 1250]),
+        (["3.5 µg", "12 µg"], [3.5, 12]),
         (["NA", "?", "-", "unknown", "3", "4"], [np.nan] * 4 + [3, 4]),
         (["0,123", "0,456"], [0.123, 0.456]),
         (["1,234", "5,678"], [1234, 5678]),
@@ -109,7 +113,7 @@ def test_numbers_as_people_write_them(texts: list[str], numbers: list[float]) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["1,23,4", "1.2.3", "A12", "12x", "(3", "--3", "", ".", "1 23", "٣"]
+    "text", ["1,23,4", "1.2.3", "A12", "12x", "120/80", "3/Q1", "(3", "--3", "", ".", "1 23", "٣"]
 )
 def test_what_is_no_number(text: str) -> None:
     assert parse_number(text, ".") is None
@@ -321,6 +325,27 @@ def test_a_dropped_column_is_described_as_any_other(cells: list[str]) -> None:
     assert (dropped.kind, dropped.summary) == (column.kind, column.summary)
 
 
+def test_numbers_that_are_not_understood_are_no_ids() -> None:
+    column = column_of([f"{3139 + 7 * i:,}-" for i in range(20)], "balance")  # as SAP writes them
+    assert column.kind == "text"
+    assert "not understood as numbers" in (column.warning or "")
+
+
+def test_numbers_in_a_unit_that_is_not_that_of_fit_are_not_read() -> None:
+    encoder = TableEncoder().fit({"load": ["300ms", "310ms", "295 ms", "330ms"], "y": range(4)})
+    state = encoder.to_dict()
+    stored = TableEncoder.from_dict(state)
+    new = {"load": ["305", "305 ms"], "y": [1, 2]}
+    np.testing.assert_array_equal(stored.transform(new)[:, 0], 305)
+    with pytest.raises(TableError, match=r"'0.3 s' \(row 2\): .*, or write numbers in ms"):
+        stored.transform({"load": ["305 ms", "0.3 s"], "y": [1, 2]})
+    del state["columns"][0]["encoding"]["unit"]  # as in 1.0.0rc1
+    np.testing.assert_array_equal(TableEncoder.from_dict(state).transform(new)[:, 0], 305)
+    with pytest.raises(TableError, match=r"different units \(g, kg\)"):
+        TableEncoder(kinds={"x": "number"}).fit({"x": ["900 g", "1.5 kg", "2"]})
+    assert column_of(["1 year", "2 years", "3 years"]).kind == "whole"
+
+
 def test_one_error_names_all_columns_that_are_wrong() -> None:
     cells = [*map(str, range(19)), "many"]
     table = {"a": cells, "b": list(range(20)), "c": ["1 %"] * 10 + ["2"] * 10, "d": cells}
@@ -483,6 +508,26 @@ def test_times_are_those_of_the_clock_in_their_zone(zone: str, hour: int) -> Non
     seconds = 86_400 * np.arange(40) + 5 * 3600  # midnights in New York
     days = cells_of(pa.array(seconds, pa.timestamp("s", zone))).values
     np.testing.assert_allclose(days, np.arange(40) + hour / 24)
+
+
+def test_times_below_24_hours_are_durations_if_the_name_says_so() -> None:
+    cells = ["0:05:30", "1:30:00", "23:00:00"]
+    decision = decision_of(cells, "call_duration")
+    assert decision.kind == "number"
+    np.testing.assert_allclose(decision.values, [5.5 / 60, 1.5, 23])
+    assert decision_of(cells, "start").kind == "date"
+    assert column_of(["brief", "endless"], "duration").kind == "category"
+
+
+@pytest.mark.parametrize("word", ["no answer", "Don't know", "Prefer not to say"])
+def test_no_answer_is_missing_on_a_scale(word: str) -> None:
+    cells = ["Disagree", "Neutral", word, "Strongly agree"] * 5
+    encoder = TableEncoder().fit({"q": cells, "filler": FILLER[:20]})
+    assert (encoder.columns_[0].kind, encoder.columns_[0].n_missing) == ("ordered", 5)
+    with warnings.catch_warnings():  # such as about a level not seen in fit
+        warnings.simplefilter("error")
+        encoded = encoder.transform({"q": cells, "filler": FILLER[:20]})
+    assert np.isnan(encoded[:, 0]).sum() == 5
 
 
 def test_a_mistake_in_times_of_day_makes_no_durations() -> None:

@@ -78,12 +78,13 @@ def test_an_index_without_a_name_is_an_id(name: str) -> None:
     assert columns_of({"income": index, **NUMBERS})["income"].features
 
 
-@pytest.mark.parametrize("name", ["flight", "zip_code", "customerId", "account"])
+@pytest.mark.parametrize("name", ["flight", "zip_code", "customerId", "account", "SKU"])
 def test_identifiers_are_no_numbers(name: str) -> None:
     cells = RNG.integers(1, 6000, size=N)
     cells[:20] = cells[20:40]  # they repeat
     found = columns_of({name: cells, **NUMBERS})[name]
     assert found.becomes == "left out: an identifier, not a measurement"
+    assert (found.warning or "").startswith("named like an identifier; declare it")
     assert columns_of({name: cells, **NUMBERS}, **{name: "number"})[name].features == (name,)
 
 

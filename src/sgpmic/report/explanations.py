@@ -112,7 +112,9 @@ def _find_medium(
         apart = statistics.cluster_profiles(abs(values - center), mine.astype(int), 2)
         effects = -apart.certain[1] * apart.known[1] / mine.sum()
         others = values[~mine]
-        sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
+        error = 1e-9 * np.nanmax(abs(values), axis=0, initial=0.0)  # of rounding, in the mean
+        below, above = others < center - error, others > center + error
+        sides = np.minimum(below.sum(axis=0), above.sum(axis=0))
         for place in np.flatnonzero(effects >= _MEDIUM_EFFECT):
             j, effect = int(numbers[place]), float(effects[place])
             means = float(center[place]), float(compared.outside[m, j])
@@ -228,10 +230,12 @@ def _trait(difference: Difference) -> str:
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
     if subject.kind == "level" and not more and not share:
-        level = shorten(subject.levels[subject.level], _LONGEST // 2)
+        level = subject.shortened_level(_LONGEST // 2)
         return f"{shorten(subject.column, _LONGEST - len(level))} not {level}"
     if difference.medium:
         return f"medium {subject.shortened(_LONGEST)}"
+    if subject.kind == "time" and np.nanmax(subject.cells) >= 1.0:  # on a clock, none is first
+        return f"{subject.shortened(_LONGEST)} around {subject.words(share)}"
     words = {
         "level": ("less", "mostly" if share >= 0.5 else "more"),
         "date": ("early", "late"),
@@ -271,7 +275,7 @@ def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
     n_in, n_out, known_in, known_out = (
         int((rows & side).sum()) for rows in (holds, known) for side in (mine, ~mine)
     )
-    of = "rows" if known_in == mine.sum() else "rows in which it is known"
+    of = "rows" if known.all() else "rows in which it is known"
     return f"{words} in {n_in:,} of {known_in:,} {of} (elsewhere {n_out:,} of {known_out:,})"
 
 

@@ -54,12 +54,18 @@ class Subject(NamedTuple):
 
     def shortened(self, longest: int) -> str:
         """Return its name, truncated such that the level stays readable."""
-        name, column = self.name, self.column
-        if len(name) <= longest:
-            return shorten(name, longest)
-        rest = shorten(name[len(column) :], max(longest // 2, 1))
-        gap = " " if self.kind == "gap" else ""
-        return shorten(column, max(longest - len(rest), 2)) + gap + rest
+        if len(self.name) <= longest:
+            return shorten(self.name, longest)
+        rest = " is missing" if self.kind == "gap" else ""
+        if self.kind == "level":
+            rest = f": {self.shortened_level(max(longest // 2 - 2, 1))}"
+        return shorten(self.column, max(longest - len(rest), 2)) + rest
+
+    def shortened_level(self, longest: int) -> str:
+        """Return its level, truncated less if another level would look the same."""
+        level, short = self.levels[self.level], shorten(self.levels[self.level], longest)
+        alike = sum(shorten(other, longest) == short for other in self.levels)
+        return short if alike == 1 else shorten(level, 2 * longest)
 
     def words(self, value: float) -> str:
         """Format a mean, or a share of rows."""

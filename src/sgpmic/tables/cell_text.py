@@ -30,7 +30,7 @@ MISSING = MISSING_WORDS | {
 #: ... and in a column of numbers or dates: in a category, these are informative levels.
 MISSING_IN_NUMBERS = MISSING | {
     *("unknown", "missing", "not available", "not applicable", "not known", "undefined"),
-    *("no data", "no answer", "tbd", "k.a."),
+    *("no data", "no answer", "tbd", "k.a.", "don't know", "don’t know", "prefer not to say"),
 }
 
 
@@ -40,7 +40,8 @@ _PLAIN_NUMBER = re.compile(
 )
 _SPACES = "\u0020\u00a0\u2009\u202f"
 _CURRENCY = r"[$€£¥₹₽₩]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD"
-_UNIT = rf"%|‰|{_CURRENCY}|kg|mg|g|lbs?|km|cm|mm|m|ft|°?[CF]|°|ms|min|hrs?|h|s|years?|yrs?"
+_UNIT = rf"%|‰|{_CURRENCY}|kg|mg|[µμ]?g|lbs?|km|cm|mm|m|ft|°?[CF]|°|ms|min|hrs?|h|s|years?|yrs?"
+_UNIT += r"|m?[lL]|[MG]B|k?Wh?|bpm|[^\W\d_]{1,5}/[^\W\d_]{1,4}"  # any ratio: mmol/L, km/h
 _WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<sign>[+\-−]?)[{_SPACES}]*(?P<before>{_CURRENCY})?[{_SPACES}]*"
     rf"(?P<sign2>[+\-−]?)(?P<digits>[0-9.,'’{_SPACES}]*[0-9.])(?P<exponent>[eE][+-]?[0-9]+)?"
@@ -90,9 +91,10 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
 
 
 def unit_of(text: str) -> str:
-    """Return the currency, percent sign or unit of a number, or an empty string."""
+    """Return the currency, percent sign or unit (singular) of a number, or an empty string."""
     written = _WRITTEN.fullmatch(text)
-    return "" if written is None else written["before"] or written["after"] or ""
+    unit = "" if written is None else written["before"] or written["after"] or ""
+    return re.sub("(?<=[a-z]{2})s$", "", unit)
 
 
 def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from sgpmic._types import Floats, Ints
 from sgpmic.storage.model_file import check_kinds
 from sgpmic.tables.cell_text import (
+    MISSING_IN_NUMBERS,
     TRUTH,
     key,
     numeric_date,
@@ -153,6 +154,7 @@ class NumberEncoding(Encoding):
     sentinels: tuple[float, ...] = ()  # numbers that mean "missing"
     shift: float | None = None  # added before taking the logarithm; None for no logarithm
     divisor: float = 1.0
+    unit: str = ""  # of all cells, if any has one
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -171,7 +173,7 @@ class NumberEncoding(Encoding):
         return values
 
     def _numbers(self, cells: Cells) -> Floats:
-        return cells.read_numbers(self.decimal)
+        return cells.read_numbers(self.decimal, self.unit)
 
     def encode(self, cells: Cells) -> Encoded:
         values = self.read(cells)
@@ -324,7 +326,10 @@ class WordEncoding(Encoding):
         # None becomes NaN; the last entry is for empty cells.
         table = np.asarray([*(places.get(key(level)) for level in levels), None], np.float64)
         present = np.unique(codes[codes >= 0])
-        unseen = tuple(levels[i] for i in present if np.isnan(table[i]))
+        # Scales may lack a word such as "unknown".
+        known = MISSING_IN_NUMBERS if self.takes_missing else ()
+        new = [levels[i] for i in present if np.isnan(table[i])]
+        unseen = tuple(level for level in new if level.lower() not in known)
         return Encoded(self.features(table[codes]), unseen)
 
     def features(self, places: Floats) -> Floats:
@@ -467,7 +472,9 @@ def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
         sign, name = {".": (",", "point"), ",": (".", "comma")}[encoding.decimal]
         other: Encoding = replace(encoding, decimal=sign)
         readings = [{parse_number(text, one) for one in ".,"} for text in cells.texts]
-        as_in_fit, read_as = f"numbers with a decimal {name}", f"with {sign!r} as decimal sign"
+        unit = f" in {encoding.unit}" if encoding.unit else ""
+        as_in_fit = f"numbers{unit} with a decimal {name}"
+        read_as = f"with {sign!r} as decimal sign"
     elif isinstance(encoding, DateEncoding) and not encoding.time_only:
         other = replace(encoding, day_first=not encoding.day_first)
         readings = [{parse_date(text, one) for one in (True, False)} for text in cells.texts]
@@ -519,6 +526,8 @@ def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]
         if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
             raise ValueError(f"{state!r:.60} is not an encoding of a column")
         cls = _ENCODINGS[state["encoding"]]
+        if cls is NumberEncoding:  # 1.0.0rc1 stored no unit
+            state = {"unit": "", **state}
         encoding = cls(**_stored_fields(cls, state))
         if len(state) != len(fields(cls)) + 1:
             raise ValueError(f"the state of a {cls.kind} has entries that it should not have")

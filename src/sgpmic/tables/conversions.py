@@ -22,6 +22,7 @@ from sgpmic.tables.cell_text import (
     MISSING_WORDS,
     parse_number,
     parse_plain_number,
+    unit_of,
 )
 from sgpmic.tables.errors import BadCells, TableError, check_names, quote
 
@@ -204,15 +205,15 @@ class Cells:
     codes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     order: tuple[str, ...] | None = None  # levels from low to high if the type has an order
 
-    def read_numbers(self, decimal: str = ".") -> Floats:
-        """Parse numbers, NaN where missing; raise `BadCells` for other cells."""
+    def read_numbers(self, decimal: str = ".", unit: str = "") -> Floats:
+        """Parse numbers, NaN where missing; raise `BadCells` for other cells and other units."""
         if self.holds in ("number", "bool", "duration"):
             return self.values
         if self.holds == "text" and decimal == ".":
             cast = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
             if cast is not None:
                 return np.append(cast.to_numpy(zero_copy_only=False), np.nan)[self.codes]
-        return self.parse(lambda cell: number_of(cell, decimal))
+        return self.parse(lambda cell: number_of(cell, decimal, unit))
 
     def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Ints]:
         """Return the levels, and every cell's index, -1 where missing; keys in ``kept`` are not."""
@@ -254,9 +255,11 @@ class Cells:
         return date_words(cell) if self.holds == "date" else text_of(cell)
 
 
-def number_of(cell: str | float, decimal: str = ".") -> float | None:
-    """Parse a cell of a text or numeric column; None if it is not a number."""
-    return parse_number(cell, decimal) if isinstance(cell, str) else cell
+def number_of(cell: str | float, decimal: str = ".", unit: str = "") -> float | None:
+    """Parse a cell of a text or numeric column; None if it is not a number, or has another unit."""
+    if not isinstance(cell, str):
+        return cell
+    return None if unit and unit_of(cell) not in ("", unit) else parse_number(cell, decimal)
 
 
 def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:

@@ -95,13 +95,15 @@ _TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "out
 # Names of identifiers, as opposed to measurements and counts.
 _IDENTIFIER_WORDS = frozenset(("id", "ids", "uuid", "guid", "rowid", "rownum", "code", "zip"))
 _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn", "isbn", "serial"}
+_IDENTIFIER_WORDS |= {"sku", "ean", "upc", "gtin", "barcode", "mrn"}
 _CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
 _DATE_WORDS = frozenset(("date", "datum", "day"))
+_DURATION_WORDS = frozenset(("duration", "durations", "elapsed", "dauer"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 _LEADING_ZERO = re.compile(r"0[0-9]+")
-# What is no id: 134/64, 33:00, 1.5k; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
-_PARTS = re.compile(r".*[0-9][/:.][0-9]")
+# What is no id: 134/64, 33:00, 3,139-; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
+_PARTS = re.compile(r".*[0-9][/:.,][0-9]")
 _NEARLY = re.compile(r"[^\w{[]*[0-9]|.*\b(?:19|20)[0-9]{2}\b")
 # Columns with more distinct values are not compared as relabeled categories.
 MOST_RENAMED = 50
@@ -288,6 +290,8 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         try:
             plan.read_as("number" if plan.log else kind, encoding)
             plan.wrong = _too_large(plan.values)
+            if type(encoding) is NumberEncoding and not plan.wrong:
+                _set_unit(plan, {unit_of(text) for text in texts} - {""})
             if plan.log and not plan.wrong:
                 _look_for_sentinel(plan, np.unique(plan.present))
         except BadCells as bad:
@@ -356,13 +360,19 @@ def _as_number(plan: Plan) -> bool:
     except BadCells as bad:
         parsed = (parse_number(text, decimal) for text in texts)
         return _is_mostly(plan, bad, parsed, "number")
-    units = sorted({unit_of(text) or "no unit" for text in texts})
-    if len(units) > 1:
-        plan.wrong = f"has numbers in different units ({', '.join(units[:4])}): convert them to one"
-    elif plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
+    if plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
         plan.kind, plan.encoding = "whole", NumberEncoding(decimal)  # such as 0 % and 1 %
+    _set_unit(plan, {unit_of(text) or "no unit" for text in texts})
     plan.warn("the commas are read as thousands separators" if open_question else "")
     return True
+
+
+def _set_unit(plan: Plan, units: set[str]) -> None:
+    if len(units) > 1:
+        listed = ", ".join(sorted(units)[:4])
+        plan.wrong = f"has numbers in different units ({listed}): convert them to one"
+    elif type(plan.encoding) is NumberEncoding:
+        plan.encoding = replace(plan.encoding, unit="".join(units - {"no unit"}))
 
 
 def _may_be_durations(texts: Sequence[str]) -> bool:
@@ -371,10 +381,11 @@ def _may_be_durations(texts: Sequence[str]) -> bool:
 
 
 def _as_duration(plan: Plan) -> bool:
-    """Parse a text column as durations, if most cells are and some are no times of day."""
+    """Parse a text column as durations, if most cells are, and its name or some cells say so."""
     texts = _texts(plan.cells)
     long = [text for text in texts if parse_time(text) is None and parse_duration(text) is not None]
-    if len(long) < max(1, len(texts) / 20):  # a few may be mistakes in times of day
+    # A few may be mistakes in times of day.
+    if len(long) < max(1, len(texts) / 20) and not _words(plan.name) & _DURATION_WORDS:
         return False
     try:
         plan.read_as("number", DurationEncoding.fit(plan.cells.values))
@@ -494,7 +505,9 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
         plan.warn("read as times of day (1345 is 13:45); declare it as a number if it is one")
     elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
         kept = "declare it as a number or a category to keep it"
-        plan.leave_out("id", "an identifier, not a measurement", f"named like one; {kept}")
+        plan.leave_out(
+            "id", "an identifier, not a measurement", f"named like an identifier; {kept}"
+        )
     else:
         if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")

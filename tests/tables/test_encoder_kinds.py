@@ -79,6 +79,14 @@ def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
     assert column_of(cells, kinds={"x": "number"}).features == ("x (hours)",)
 
 
+def test_short_durations_are_in_minutes_or_seconds() -> None:
+    for cells, unit in ((["0:05:30", "0:41:00"], "minutes"), (["0:00:05", "0:00:41"], "seconds")):
+        encoder = TableEncoder().fit({"duration": cells * 5})
+        assert encoder.columns_[0].features == (f"duration ({unit})",)
+        found = encoder.transform({"duration": cells})[:, 0]
+        np.testing.assert_allclose(found, [5.5, 41] if unit == "minutes" else [5, 41])
+
+
 # ------------------------------------------------------------------------------- numbers
 
 
@@ -94,6 +102,10 @@ def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
         (["12 %", "7.5%"], [12, 7.5]),
         (["$1,200", "-$3.50", "($4.00)"], [1200, -3.5, -4]),
         (["1.200 €", "3,50 €"], [1200, 3.5]),
+        (["US$2,974", "US$ 1,312.50"], [2974, 1312.5]),
+        (["R$ 12,50", "R$ 1.300,00"], [12.5, 1300]),
+        (["300 kr", "1 200 kr"], [300, 1200]),
+        (["Rs. 3,116", "Rs. 12,400"], [3116, 12400]),
         (["12 kg", "13.5 kg"], [12, 13.5]),
         (["5.4 mmol/L", "<NA>", "6 mmol/L"], [5.4, np.nan, 6]),
         (["90 km/h", "1,250 km/h"], [90, 1250]),

@@ -39,7 +39,7 @@ _PLAIN_NUMBER = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE
 )
 _SPACES = "\u0020\u00a0\u2009\u202f"
-_CURRENCY = r"[$€£¥₹₽₩]|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD"
+_CURRENCY = r"(?:US|CA|AU|NZ|HK|R)?\$|[€£¥₹₽₩]|kr|Rs\.?|zł|USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD"
 _UNIT = rf"%|‰|{_CURRENCY}|kg|mg|[µμ]?g|lbs?|km|cm|mm|m|ft|°?[CF]|°|ms|min|hrs?|h|s|years?|yrs?"
 _UNIT += r"|m?[lL]|[MG]B|k?Wh?|bpm|[^\W\d_]{1,5}/[^\W\d_]{1,4}"  # any ratio: mmol/L, km/h
 _WRITTEN = re.compile(

@@ -205,10 +205,14 @@ class DurationEncoding(NumberEncoding):
             raise ValueError(f"there is no unit {self.unit!r:.20} of durations")
 
     @classmethod
-    def fit(cls, days: Floats) -> DurationEncoding:
-        """Choose the largest unit that is no longer than the mean."""
+    def fit(cls, cells: Cells) -> DurationEncoding:
+        """Choose the largest unit that is no longer than the mean; at most hours for text."""
+        is_text = cells.holds == "text"
+        days: Floats = np.array(
+            [*map(parse_duration, cells.texts)] if is_text else cells.values, float
+        )
         present = np.abs(days[~np.isnan(days)])
-        mean = present.mean() if len(present) else 1 / 24  # hours for text
+        mean = min(present.mean() if len(present) else 0.0, 0.5 if is_text else np.inf)
         return cls(unit=next((u for u, size in UNITS.items() if mean * size >= 1), "seconds"))
 
     @property

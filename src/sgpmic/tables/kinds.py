@@ -241,7 +241,7 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     elif cells.holds in ("date", "time"):
         plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
     elif cells.holds == "duration":
-        plan.read_as("number", DurationEncoding.fit(cells.values))
+        plan.read_as("number", DurationEncoding.fit(cells))
     elif cells.holds == "other":
         plan.leave_out("text", "lists, records or bytes", _NESTED)
     plan.read_levels()
@@ -283,7 +283,7 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         if kind == "date":
             encoding = _TIMES if _are_times(cells) else DateEncoding(find_date_order(texts)[0])
         elif kind != "yes_no" and (cells.holds == "duration" or _may_be_durations(texts)):
-            encoding = DurationEncoding.fit(cells.values)
+            encoding = DurationEncoding.fit(cells)
         elif kind != "yes_no":
             encoding = NumberEncoding(find_decimal(texts)[0])
         plan.log = kind == "log"
@@ -388,7 +388,7 @@ def _as_duration(plan: Plan) -> bool:
     if len(long) < max(1, len(texts) / 20) and not _words(plan.name) & _DURATION_WORDS:
         return False
     try:
-        plan.read_as("number", DurationEncoding.fit(plan.cells.values))
+        plan.read_as("number", DurationEncoding.fit(plan.cells))
     except BadCells as bad:
         return _is_mostly(plan, bad, map(parse_duration, texts), "duration")
     plan.warn("read as durations: 25:10 is 25 hours and 10 minutes")

@@ -50,6 +50,16 @@ def test_copies_of_mixed_rows_do_not_add_factors() -> None:
     assert thrice.mixed.n_factors == once.mixed.n_factors
 
 
+def test_rows_of_the_same_categories_are_kept() -> None:
+    """Few values make them agree, though their factors have many."""
+    levels = np.random.default_rng(0).integers(3, size=(200, 4))
+    Y = np.hstack([np.eye(3)[column] for column in levels.T])
+    group = ProcessGroup(200)
+    view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
+    assert len(np.unique(Y, axis=0)) < 81
+    assert len(vote_on(view, Y, group, Committee(), 2).members[0].labels) == 200
+
+
 @pytest.mark.parametrize("decimals", [0, 1])
 def test_rows_that_agree_by_chance_are_kept(decimals: int) -> None:
     rng = np.random.default_rng(0)

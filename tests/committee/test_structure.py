@@ -144,6 +144,17 @@ def test_only_what_is_asked_is_examined() -> None:
     assert found.clusters.chosen == 3
 
 
+@pytest.mark.parametrize(("n_drawn", "n_clusters"), [(1, 1), (2, 3)])
+def test_draws_decide_whether_and_imputed_rows_how_many(n_drawn: int, n_clusters: int) -> None:
+    group = ProcessGroup(300)
+    drawn, imputed = (View(Y, fit_scaler(Y, group, "each")) for Y in (blobs(n_drawn), blobs(3)))
+    view = imputed._replace(drawn=drawn)
+    found = examine(view, group, tendency=True, clusters=True, dimensions=False)
+    assert found.tendency is not None
+    assert found.clusters is not None
+    assert (found.tendency.supported, found.clusters.chosen) == (n_drawn > 1, n_clusters)
+
+
 def test_view_is_a_rotation_to_the_principal_axes() -> None:
     rng = np.random.RandomState(0)
     points = rng.standard_normal((100, 4)) @ np.diag([1.0, 5.0, 0.1, 3.0])

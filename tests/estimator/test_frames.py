@@ -61,9 +61,15 @@ def test_names_of_columns(frame: pd.DataFrame, mixed: SGPMIC, tmp_path: Path) ->
     mixed.save(tmp_path / "model.sgpmic")
     for model in (mixed, SGPMIC.load(tmp_path / "model.sgpmic")):
         assert list(model.feature_names_in_) == list(frame)
-        assert model.n_features_in_ == frame.shape[1]
         reordered = model.predict_proba(frame[frame.columns[::-1]])
         np.testing.assert_array_equal(reordered, mixed.memberships_)
+
+
+def test_columns_are_counted_before_encoding(frame: pd.DataFrame, tmp_path: Path) -> None:
+    model = SGPMIC(3).set_params(**QUICK | {"max_iter": 1}).fit(frame[["length", "width", "color"]])
+    model.save(tmp_path / "model.sgpmic")
+    for each in (model, SGPMIC.load(tmp_path / "model.sgpmic")):
+        assert (each.n_features_in_, len(each.scaler_.offset)) == (3, 5)
 
 
 def test_what_was_done_is_said_in_one_line(frame: pd.DataFrame) -> None:

@@ -67,7 +67,7 @@ def test_two_valued_features_of_which_a_row_has_several_are_no_category() -> Non
 def view_of(Y: np.ndarray) -> tuple[bool, np.ndarray]:
     group = ProcessGroup(len(Y))
     view = committee_view(Y, Y, fit_scaler(Y, group, "auto"), group)
-    return view.has_categories, view.scaler.transform(view.rows)
+    return view.n_factors > 0, view.scaler.transform(view.rows)
 
 
 def test_factors_are_few_and_hold_what_categories_share_with_other_columns() -> None:

@@ -57,9 +57,9 @@ class View(NamedTuple):
     drawn: View | None = None  # a sample with its missing cells drawn, if there are any
 
     @property
-    def has_categories(self) -> bool:
-        """Whether factors replace categories."""
-        return self.mixed is not None and len(self.mixed.indicators) > 0
+    def n_factors(self) -> int:
+        """Number of factors, the last features, that replace categories; 0 if there are none."""
+        return 0 if self.mixed is None else self.mixed.n_factors
 
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:

@@ -86,7 +86,7 @@ def examine(
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     # Bitwise identical on all processes.
     sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
-    sample = sample[without_copies(sample)[0]]
+    sample = sample[without_copies(sample, view.n_factors)[0]]
     found = number = None
     if tendency or clusters:
         announce("testing for clusters")
@@ -96,7 +96,7 @@ def examine(
             tested, mixed = group.agree(drawn), view.drawn.mixed
         found = _once(cluster_tendency, tested, mixed=mixed)
     if clusters and found is not None:
-        options = {"tendency": found, "has_categories": view.has_categories}
+        options = {"tendency": found, "has_categories": view.n_factors > 0}
         if tested is not sample and not found.supported:
             number = _once(choose_number, tested, **options)
         if number is None or number.chosen > 1:

@@ -74,16 +74,18 @@ def mutual_reachability(distances: Floats, core: Floats) -> Floats:
     return np.maximum(reach, core[:, None], out=reach)
 
 
-def without_copies(rows: Floats) -> tuple[Ints, Ints]:
+def without_copies(rows: Floats, n_factors: int = 0) -> tuple[Ints, Ints]:
     """Return the numbers of the rows without copies, and for each row its place among these.
 
     A measurement that is entered several times looks like a small, dense cluster. But where
-    features have few values, rows agree by chance or because they are common, and all are kept.
+    features have few values, rows agree by chance or because they are common, and all are kept. The
+    last ``n_factors`` features represent categories, which have few values.
     """
     distinct, place, _ = distinct_rows(rows.round(DECIMALS))
     n, n_copies = len(distinct), len(rows) - len(distinct)
     if n_copies >= _MANY_COPIES * n:
-        counts = [np.unique(column, return_counts=True)[1] for column in distinct.T]
+        measured = distinct.T[: distinct.shape[1] - n_factors]
+        counts = [np.unique(column, return_counts=True)[1] for column in measured]
         fractions = [count / n for count in counts if len(count) > _FEW_VALUES]
         by_chance = n**2 * np.prod([np.sum(each**2) for each in fractions])
         if n_copies >= _NOT_BY_CHANCE * by_chance:

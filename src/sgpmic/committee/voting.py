@@ -74,8 +74,8 @@ def vote_on(
     numbers = sample_numbers(group.n_rows, committee.max_rows)
     seen, scaler = view.rows, view.scaler
     sample = scaler.transform(group.rows_at(seen, numbers)).round(DECIMALS)
-    distinct, place = without_copies(sample)
-    known = find_categories(group.rows_at(Y, numbers)) if view.has_categories else []
+    distinct, place = without_copies(sample, view.n_factors)
+    known = find_categories(group.rows_at(Y, numbers)) if view.n_factors else []
     levels = [each.levels[distinct] for each in known]
     vote = take_vote(Geometry(sample[distinct], n_clusters), n_clusters, levels)
     shares = group.agree(vote.shares)[place]

@@ -91,10 +91,13 @@ def parse_number(text: str, decimal: str = ".") -> float | None:
 
 
 def unit_of(text: str) -> str:
-    """Return the currency, percent sign or unit (singular) of a number, or an empty string."""
+    """Return the currency, percent sign or unit of a number, or an empty string.
+
+    Without the end of a plural or an abbreviation, as in years or Rs.
+    """
     written = _WRITTEN.fullmatch(text)
     unit = "" if written is None else written["before"] or written["after"] or ""
-    return re.sub("(?<=[a-z]{2})s$", "", unit)
+    return re.sub(r"(?<=[a-z]{2})s$|\.$", "", unit)
 
 
 def find_decimal(texts: Sequence[str]) -> tuple[str, bool]:

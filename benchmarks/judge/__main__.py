@@ -26,7 +26,7 @@ from judge.observe import (
     observe_votes,
     read_all,
 )
-from judge.problems import make_gaps, make_noise
+from judge.problems import make_gaps, make_mixed, make_noise
 from sgpmic.committee.judge import WEIGHTS_FILE, load_networks
 
 WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
@@ -35,7 +35,9 @@ WEIGHTS = Path(sgpmic.committee.__file__).with_name(WEIGHTS_FILE)
 JUDGED, VOTED = range(15_644), range(1_000_000, 1_003_500)
 #: ... and of tables whose clusters show in few features, for the calibration.
 GAPS = range(6_000_000, 6_000_700)
-COUNTED, NOISE = range(3_000_000, 3_003_159), range(4_000_000, 4_000_200)
+COUNTED, NOISE = range(3_000_000, 3_005_460), range(4_000_000, 4_000_400)
+#: ... and of tables with categories and missing cells, for both.
+MIXED_VOTED, MIXED_COUNTED = range(8_000_000, 8_000_500), range(7_000_000, 7_001_200)
 
 
 def main() -> None:
@@ -57,10 +59,12 @@ def main() -> None:
     load_networks.cache_clear()
     voted = observe(observe_votes, VOTED, "votes")
     voted += observe(partial(observe_votes, make=make_gaps), GAPS, "gaps")
+    voted += observe(partial(observe_votes, make=make_mixed), MIXED_VOTED, "mixed votes")
     networks["calibration"] = learn.learn_calibration(voted)
     counted = observe(observe_numbers, COUNTED, "numbers")
     noise = observe(partial(observe_numbers, make=make_noise), NOISE, "noise")
-    networks["number of clusters"] = learn.learn_number(counted + noise)
+    mixed = observe(partial(observe_numbers, make=make_mixed), MIXED_COUNTED, "mixed numbers")
+    networks["number of clusters"] = learn.learn_number(counted + noise + mixed)
     learn.save_networks(WEIGHTS, networks)
 
 

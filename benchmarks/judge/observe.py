@@ -16,15 +16,22 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from judge.problems import Problem, make_problem
-from sgpmic.committee.dimensions import MOST_EXAMINED
-from sgpmic.committee.examination import MOST_TRIED, MOST_VOTED_ON, gather_evidence
-from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.judge import judge, pairwise_agreement, penalize_small, validity_indices
+from judge.problems import Problem, make_problem, without_constants
+from sgpmic.committee.dimensions import MOST_EXAMINED, View, committee_view
+from sgpmic.committee.examination import (
+    MOST_TRIED,
+    MOST_VOTED_ON,
+    distinct_sample,
+    find_tendency,
+    gather_evidence,
+)
+from sgpmic.committee.geometry import DECIMALS, Geometry, without_copies
+from sgpmic.committee.judge import pairwise_agreement, validity_indices
 from sgpmic.committee.members import MEMBERS, cluster_all
-from sgpmic.committee.tendency import cluster_tendency
-from sgpmic.committee.voting import calibration_inputs, consensus
-from sgpmic.learning.preprocessing import sample_numbers
+from sgpmic.committee.voting import calibration_inputs, count_votes
+from sgpmic.learning.gaps import impute_rows
+from sgpmic.learning.preprocessing import find_categories, fit_scaler, sample_numbers
+from sgpmic.process_group import ProcessGroup
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -106,35 +113,49 @@ def read_all(paths: Iterable[Path]) -> Iterator[tuple[int, Arrays]]:
         yield from by_seed.items()
 
 
+def seen(problem: Problem) -> tuple[View, ProcessGroup]:
+    """Return what the committee sees of a problem in a fit."""
+    group = ProcessGroup(len(problem.y))
+    scaler = fit_scaler(problem.X, group, "each" if problem.each else "one")
+    has_gaps = np.isnan(problem.X).any()
+    imputed = impute_rows(problem.X, group, scaler) if has_gaps else problem.X
+    return committee_view(problem.X, imputed, scaler, group), group
+
+
 def observe_votes(seed: int, make: Callable[[int], Problem] = make_problem) -> Arrays:
     """Return the calibration's inputs for some rows, and whether the vote is right in each."""
     rng = np.random.default_rng([seed, 2])
     problem = _sampled(make(seed), MOST_VOTED_ON, rng)
-    geometry = Geometry(scaled(problem), MOST_TRIED)
+    view, _ = seen(problem)
+    sample = view.scaler.transform(view.rows).round(DECIMALS)
+    distinct, place = without_copies(sample, view.n_factors)
+    known = find_categories(problem.X) if view.n_factors else []
+    geometry = Geometry(sample[distinct], MOST_TRIED)
     k = asked_for(seed, problem)
-    labels, _ = cluster_all(geometry, k)
-    opinion = penalize_small(judge(geometry, labels, k))
-    shares = consensus(list(labels.values()), opinion.weights, k)
-    outcome = shares.argmax(axis=1)
-    inputs = calibration_inputs(geometry, shares, opinion)
-    some = rng.permutation(len(outcome))[:_CALIBRATION_ROWS]
+    ballots = count_votes(geometry, k, [each.levels[distinct] for each in known])
+    inputs = calibration_inputs(geometry, ballots.shares, ballots.opinion)[place]
+    some = rng.permutation(len(problem.y))[:_CALIBRATION_ROWS]
     return {
         "inputs": inputs[some].astype(np.float32),
-        "right": matches(problem.y, outcome)[some],
+        "right": matches(problem.y, ballots.shares.argmax(axis=1)[place])[some],
     }
 
 
 def observe_numbers(seed: int, make: Callable[[int], Problem] = make_problem) -> Arrays:
     """Return the evidence for each number of clusters, and the ARI of the vote for it."""
     problem = _sampled(make(seed), MOST_EXAMINED, np.random.default_rng([seed, 2]))
-    Y = scaled(problem)
-    voted_on = sample_numbers(len(Y), MOST_VOTED_ON)
-    inputs, _, partitions = gather_evidence(Geometry(Y[voted_on], MOST_TRIED), cluster_tendency(Y))
+    view, group = seen(problem)
+    sample, distinct = distinct_sample(view, group)
+    tendency = find_tendency(view, sample, group)
+    voted_on = sample_numbers(len(sample), MOST_VOTED_ON)
+    inputs, _, partitions = gather_evidence(Geometry(sample[voted_on], MOST_TRIED), tendency)
+    y = problem.y[distinct][voted_on]
     return {
         "candidates": np.arange(1, len(partitions) + 1),
         "inputs": inputs.astype(np.float32),
-        "ari": np.array([adjusted_rand_score(problem.y[voted_on], each) for each in partitions]),
+        "ari": np.array([adjusted_rand_score(y, each) for each in partitions]),
         "k": np.array(int(problem.y.max()) + 1),
+        "kind": np.array(problem.kind),
     }
 
 
@@ -143,8 +164,8 @@ def _sampled(problem: Problem, most: int, rng: np.random.Generator) -> Problem:
     if len(problem.y) <= most:
         return problem
     rows = np.sort(rng.choice(len(problem.y), most, replace=False))
-    X, y = problem.X[rows], np.unique(problem.y[rows], return_inverse=True)[1]
-    return problem._replace(X=X[:, np.ptp(X, axis=0) > 0], y=y)  # rare counts may be all zero
+    y = np.unique(problem.y[rows], return_inverse=True)[1]
+    return problem._replace(X=without_constants(problem.X[rows]), y=y)  # counts may be all zero
 
 
 def matches(y: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

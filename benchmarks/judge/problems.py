@@ -57,7 +57,16 @@ from judge.priors import (
     standardized,
 )
 from judge.shapes import shape
-from judge.tables import expression, scores, signal, table, with_marginals
+from judge.tables import (
+    draw_levels,
+    draw_missing,
+    encoded_levels,
+    expression,
+    scores,
+    signal,
+    table,
+    with_marginals,
+)
 
 
 class Problem(NamedTuple):
@@ -96,6 +105,12 @@ NOISES: dict[str, Draw] = {
     **{f"cloud {number}": cloud for number in range(3)},
     **{function.__name__: function for function in (warp, signal, expression, shape, uniform)},
 }
+
+
+def without_constants(X: Floats) -> Floats:
+    """Return the features with two different values."""
+    varies = np.fmax.reduce(X, axis=0) > np.fmin.reduce(X, axis=0)
+    return np.ascontiguousarray(X[:, varies])
 
 
 def is_sound(X: Floats, y: Integers) -> bool:
@@ -169,5 +184,31 @@ def make_gaps(seed: int) -> Problem:
     useless = scores(rng, np.zeros(n, np.int64), int(rng.geometric(0.25)))
     X = np.hstack([useful, with_marginals(rng, useless)])
     order = rng.permutation(n)
-    X = X[:, np.ptp(X, axis=0) > 0]
-    return Problem(np.ascontiguousarray(X[order]), y[order].astype(np.int64), "gaps", True)
+    return Problem(without_constants(X[order]), y[order].astype(np.int64), "gaps", True)
+
+
+def make_mixed(seed: int) -> Problem:
+    """Draw a table of numbers and categories in the unit of the encoder, some with missing cells.
+
+    Additional training data for the calibration and the number of clusters: the committee sees
+    factors in place of categories, and imputed cells.
+    """
+    rng = np.random.default_rng(seed)
+    n, p = draw_n_rows(rng), int(log_uniform(rng, 3, 25))
+    k = 1 if rng.random() < 0.35 else min(draw_n_clusters(rng, n), 8)
+    y = draw_labels(rng, n, k)
+    S = scores(rng, y, p)
+    is_category = rng.random(p) < rng.uniform(0.15, 1.0)
+    is_category[rng.integers(p)] = True
+    has_gaps = rng.random() < 0.3
+    missing = draw_missing(rng, S) if has_gaps else np.zeros(S.shape, bool)
+    columns = []
+    for j in range(p):
+        if is_category[j]:
+            column = encoded_levels(draw_levels(rng, y, S[:, j]))
+        else:
+            column = standardized(with_marginals(rng, S[:, [j]]))
+        columns.append(np.where(missing[:, [j]], np.nan, column))
+    order = rng.permutation(n)
+    X = without_constants(np.hstack(columns)[order])
+    return Problem(X, y[order].astype(np.int64), "mixed", False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from judge.clouds import draw_error, mixture
@@ -170,6 +171,41 @@ def with_categories(rng: Rng, S: Floats, X: Floats) -> Floats:
     X = X.copy()
     X[:, block] = category[:, None] == np.arange(len(block))
     return X
+
+
+def draw_levels(rng: Rng, y: Integers, s: Floats) -> Integers:
+    """Draw a category of two to nine levels that depends on a score, or on the classes alone."""
+    count = min(1 + int(rng.geometric(0.35)), 8) + int(rng.random() < 0.7)
+    if rng.random() < 0.3:
+        logits = np.log(rng.dirichlet(np.full(count, rng.uniform(0.3, 3.0)), y.max() + 1) + 1e-9)[y]
+    else:
+        logits = rng.uniform(0.3, 3.0) * np.outer(s, rng.normal(size=count))
+        logits += rng.uniform(0.0, 1.5) * rng.normal(size=count)
+    return np.asarray((logits + rng.gumbel(size=logits.shape)).argmax(axis=1), np.int64)
+
+
+def encoded_levels(levels: Integers) -> Floats:
+    """Return the indicators of levels, divided by the roots of their shares; rare ones merged."""
+    counts = np.bincount(levels)
+    common = np.flatnonzero(counts >= max(5, 0.02 * len(levels)))
+    merged = np.where(np.isin(levels, common), np.searchsorted(common, levels), len(common))
+    shares = np.bincount(merged) / len(merged)
+    return np.asarray((np.eye(len(shares)) / np.sqrt(np.maximum(shares, 1e-9)))[merged])
+
+
+def draw_missing(rng: Rng, S: Floats) -> NDArray[np.bool_]:
+    """Return which cells are missing: at random, or blocks of columns missing together."""
+    n, p = S.shape
+    if rng.random() < 0.5:
+        missing = rng.random((n, p)) < rng.uniform(0.02, 0.3)
+    else:
+        missing = np.zeros((n, p), bool)
+        for _ in range(rng.integers(1, 4)):
+            rows, block = rng.random(n) < rng.uniform(0.05, 0.5), rng.random(p) < 0.4
+            missing |= np.outer(rows, block)
+    # Every row keeps a cell, and every column most of them.
+    missing[np.arange(n), rng.integers(p, size=n)] = False
+    return missing & (rng.random((n, p)) < 0.97)
 
 
 def table(rng: Rng, n: int, k: int) -> tuple[Floats, Integers]:

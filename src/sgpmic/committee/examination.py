@@ -18,7 +18,7 @@ from sgpmic.committee import judge
 from sgpmic.committee.dimensions import MOST_EXAMINED, NumberOfDimensions, View, choose_dimensions
 from sgpmic.committee.geometry import Geometry, without_copies
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
-from sgpmic.committee.tendency import IMPLAUSIBLE, ClusterTendency, cluster_tendency
+from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.preprocessing import sample_numbers
 from sgpmic.process_group import ProcessGroup
@@ -43,8 +43,6 @@ VOTERS = tuple(name for name in MEMBERS if not any(each in name for each in _SLO
 _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 #: Number of statistics for each candidate number of clusters.
 N_FIGURES = 10 + len(judge.INDICES)
-#: Minimum probability of one cluster where noise with the same categories looks the same.
-_ONE_CLUSTER = 0.9
 #: Upper limit of the BIC per row, used if no mixture could be fitted.
 _MOST_BIC = 1e3
 
@@ -76,32 +74,38 @@ class Structure(NamedTuple):
 def examine(
     view: View, group: ProcessGroup, *, tendency: bool, clusters: bool, dimensions: bool
 ) -> Structure:
-    """Estimate the requested properties of the table, whose rows are shared by all processes.
-
-    With missing cells, drawn ones decide whether there are clusters, as imputation can invent some.
-    But draws can also blur them: imputed rows decide how many there are.
-    """
+    """Estimate the requested properties of the table, whose rows are shared by all processes."""
     if not (tendency or clusters or dimensions):
         return Structure(None, None, None)
-    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    # Bitwise identical on all processes.
-    sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
-    sample = sample[without_copies(sample, view.n_factors)[0]]
+    sample, _ = distinct_sample(view, group)
     found = number = None
     if tendency or clusters:
         announce("testing for clusters")
-        tested, mixed = sample, view.mixed
-        if view.drawn is not None:
-            drawn = view.drawn.scaler.transform(view.drawn.rows)
-            tested, mixed = group.agree(drawn), view.drawn.mixed
-        found = _once(cluster_tendency, tested, mixed=mixed)
+        found = find_tendency(view, sample, group)
     if clusters and found is not None:
-        options = {"tendency": found, "has_categories": view.n_factors > 0}
-        if tested is not sample and not found.supported:
-            number = _once(choose_number, tested, **options)
-        if number is None or number.chosen > 1:
-            number = _once(choose_number, sample, **options)
+        number = _once(choose_number, sample, tendency=found)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
+
+
+def distinct_sample(view: View, group: ProcessGroup) -> tuple[Floats, Ints]:
+    """Return scaled rows of all processes without copies, and their indices in the sample."""
+    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
+    # Bitwise identical on all processes.
+    sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
+    distinct, _ = without_copies(sample, view.n_factors)
+    return sample[distinct], distinct
+
+
+def find_tendency(view: View, sample: Floats, group: ProcessGroup) -> ClusterTendency:
+    """Test whether the sample has clusters.
+
+    With missing cells, drawn ones decide: imputed ones vary too little and can look like clusters.
+    """
+    mixed = view.mixed
+    if view.drawn is not None:
+        sample = group.agree(view.drawn.scaler.transform(view.drawn.rows))
+        mixed = view.drawn.mixed
+    return _once(cluster_tendency, sample, mixed=mixed)
 
 
 def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
@@ -121,9 +125,7 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     return found
 
 
-def choose_number(
-    Y: Floats, tendency: ClusterTendency, *, has_categories: bool = False
-) -> NumberOfClusters:
+def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
     """Choose the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
     From evidence for every k (:func:`gather_evidence`), small neural networks predict its
@@ -140,11 +142,6 @@ def choose_number(
         # The test has rejected a single cluster.
         probability[0], expected[0] = 0.0, -np.inf
         probability /= probability.sum()
-    elif has_categories and tendency.p_value > IMPLAUSIBLE and probability[0] < _ONE_CLUSTER:
-        # The networks have not seen tables with categories, but the test's null model has them.
-        rest = (1.0 - _ONE_CLUSTER) / (1.0 - probability[0])
-        probability, expected = rest * probability, rest * expected
-        probability[0] = expected[0] = _ONE_CLUSTER
     return NumberOfClusters(
         int(expected.argmax()) + 1,
         list(range(1, len(partitions) + 1)),

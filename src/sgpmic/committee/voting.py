@@ -85,7 +85,16 @@ def vote_on(
     return replace(vote, shares=own)
 
 
-def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
+class Ballots(NamedTuple):
+    """Partitions of the members that vote, the judge's opinion of them, and the vote shares."""
+
+    labels: dict[str, Ints]
+    opinion: judge.Opinion
+    shares: Floats  # (n, k), not calibrated
+    failures: Mapping[str, str]
+
+
+def count_votes(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Ballots:
     """Combine all members' partitions by a weighted vote, except those that repeat a known one."""
     labels, failures = cluster_all(geometry, n_clusters)
     repeated = dict.fromkeys(
@@ -98,6 +107,12 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
         labels = {name: each for name, each in labels.items() if name not in repeated}
     opinion = judge.penalize_small(judge.judge(geometry, labels, n_clusters))
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
+    return Ballots(labels, opinion, shares, failures)
+
+
+def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
+    """Return the calibrated vote of all members, except those that repeat a known partition."""
+    labels, opinion, shares, failures = count_votes(geometry, n_clusters, known)
     outcome = shares.argmax(axis=1)
     agreement = judge.pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]
     cuts = opinion.indices[:, judge.INDICES.index("raw cut")]

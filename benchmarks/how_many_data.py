@@ -49,6 +49,61 @@ def shape(number: int) -> Clusters:
     return makers[kind](rng, int(rng.uniform(200, 1000)), variant)
 
 
+def with_categories(number: int) -> tuple[Floats, int]:
+    """Return numbers and encoded categories, and k: even numbers are noise, the others clouds."""
+    rng = Rng(2000 + number)
+    clusters = _noise_or_clouds(rng, number, rng.randint(2, 7))
+    n_levels = rng.randint(2, 7, rng.randint(1, 6))
+    numbers = np.concatenate(clusters)
+    encoded = [(numbers - numbers.mean(axis=0)) / numbers.std(axis=0)]
+    for count in n_levels:
+        # The levels of a category are more alike in noise, where they mean nothing.
+        shares = rng.dirichlet(np.full(count, 2.0 if len(clusters) == 1 else 0.5), len(clusters))
+        levels = [rng.choice(count, len(c), p=p) for c, p in zip(clusters, shares, strict=True)]
+        found = np.eye(count)[np.concatenate(levels)]
+        found = found[:, found.any(axis=0)]
+        encoded.append(found / np.sqrt(found.mean(axis=0)))
+    return np.hstack(encoded), len(clusters)
+
+
+def with_missing_cells(number: int) -> tuple[Floats, int]:
+    """Return a table with missing cells, and k: even numbers are noise, the others clouds.
+
+    Missing are 30 % of the cells, or the first half of the features in 40 % of the rows.
+    """
+    rng = Rng(3000 + number)
+    clusters = _noise_or_clouds(rng, number, rng.randint(4, 13))
+    Y = np.concatenate(clusters)
+    missing = rng.random_sample(Y.shape) < 0.3
+    if number // 2 % 2:
+        rows, half = rng.random_sample(len(Y)) < 0.4, np.arange(Y.shape[1]) < Y.shape[1] // 2
+        missing = np.outer(rows, half)
+    missing[:, -1] &= ~missing[:, :-1].all(axis=1)  # every row keeps a cell
+    return np.where(missing, np.nan, Y), len(clusters)
+
+
+def _noise_or_clouds(rng: Rng, number: int, p: int) -> Clusters:
+    n = rng.randint(150, 500)
+    if number % 2:
+        k, centers = rng.randint(2, 7), []
+        for center in _apart(rng, k, p, rng.uniform(3.0, 6.0)):
+            turn = np.linalg.qr(rng.standard_normal((p, p)))[0] * rng.uniform(0.5, 1.4, p)
+            centers.append(center + rng.standard_normal((rng.randint(n // 2, n) // k, p)) @ turn.T)
+        return centers
+    makers: tuple[Callable[[], Floats], ...] = (
+        lambda: rng.standard_normal((n, p)),
+        lambda: rng.standard_normal((n, p)) @ rng.standard_normal((p, p)),
+        lambda: rng.standard_t(3, (n, p)),
+        lambda: rng.random_sample((n, p)),
+        lambda: np.exp(0.7 * rng.standard_normal((n, p))),
+        lambda: (
+            rng.standard_normal((n, 2)) @ rng.standard_normal((2, p))
+            + 0.5 * rng.standard_normal((n, p))
+        ),
+    )
+    return [makers[number // 2 % len(makers)]()]
+
+
 def _apart(rng: Rng, k: int, n_features: int, distance: float) -> Floats:
     """Return centers with at least a distance between any two."""
     side = 1.5 * distance * k ** (1 / n_features)

@@ -123,9 +123,14 @@ def test_iterating_them_is_scikit_learn_s_mixture() -> None:
     with pytest.warns(match="did not converge"):  # a tolerance of 0 is never met
         theirs.fit(X)
     mixture = start()._replace(means=jnp.asarray(centers))
-    for _ in range(60):
+
+    @jax.jit
+    def iterate(mixture: Mixture) -> Mixture:
         S = jax.nn.softmax(log_joint(mixture, jnp.asarray(X)), axis=1)
-        mixture = update(mixture, X, S, conjugate(0.0), kind="full", floor=FLOOR)
+        return update(mixture, X, S, conjugate(0.0), kind="full", floor=FLOOR)
+
+    for _ in range(60):
+        mixture = iterate(mixture)
     np.testing.assert_allclose(mixture.weights, theirs.weights_, rtol=1e-8)
     np.testing.assert_allclose(mixture.means, theirs.means_, rtol=1e-8)
     np.testing.assert_allclose(mixture.covariances, theirs.covariances_, rtol=1e-8)

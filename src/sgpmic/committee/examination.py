@@ -18,7 +18,7 @@ from sgpmic.committee import judge
 from sgpmic.committee.dimensions import MOST_EXAMINED, NumberOfDimensions, View, choose_dimensions
 from sgpmic.committee.geometry import Geometry, without_copies
 from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
-from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
+from sgpmic.committee.tendency import IMPLAUSIBLE, ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.preprocessing import sample_numbers
 from sgpmic.process_group import ProcessGroup
@@ -43,6 +43,8 @@ VOTERS = tuple(name for name in MEMBERS if not any(each in name for each in _SLO
 _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 #: Number of statistics for each candidate number of clusters.
 N_FIGURES = 10 + len(judge.INDICES)
+#: Minimum probability of one cluster where noise with the same categories looks the same.
+_ONE_CLUSTER = 0.5
 #: Upper limit of the BIC per row, used if no mixture could be fitted.
 _MOST_BIC = 1e3
 
@@ -74,16 +76,23 @@ class Structure(NamedTuple):
 def examine(
     view: View, group: ProcessGroup, *, tendency: bool, clusters: bool, dimensions: bool
 ) -> Structure:
-    """Estimate the requested properties of the table, whose rows are shared by all processes."""
+    """Estimate the requested properties of the table, whose rows are shared by all processes.
+
+    With missing cells, drawn ones decide whether there are clusters, as imputation can invent some.
+    But draws can also blur them: imputed rows decide how many there are.
+    """
     if not (tendency or clusters or dimensions):
         return Structure(None, None, None)
     sample, _ = distinct_sample(view, group)
     found = number = None
     if tendency or clusters:
         announce("testing for clusters")
-        found = find_tendency(view, sample, group)
-    if clusters and found is not None:
-        number = _once(choose_number, sample, tendency=found)
+        found, tested = find_tendency(view, sample, group)
+        options = {"tendency": found, "has_categories": view.n_factors > 0}
+        if clusters and tested is not sample and not found.supported:
+            number = _once(choose_number, tested, **options)
+        if clusters and (number is None or number.chosen > 1):
+            number = _once(choose_number, sample, **options)
     return Structure(found, number, _once(choose_dimensions, sample) if dimensions else None)
 
 
@@ -96,16 +105,15 @@ def distinct_sample(view: View, group: ProcessGroup) -> tuple[Floats, Ints]:
     return sample[distinct], distinct
 
 
-def find_tendency(view: View, sample: Floats, group: ProcessGroup) -> ClusterTendency:
-    """Test whether the sample has clusters.
-
-    With missing cells, drawn ones decide: imputed ones vary too little and can look like clusters.
-    """
+def find_tendency(
+    view: View, sample: Floats, group: ProcessGroup
+) -> tuple[ClusterTendency, Floats]:
+    """Test whether the sample has clusters; return also the tested rows, with drawn cells."""
     mixed = view.mixed
     if view.drawn is not None:
         sample = group.agree(view.drawn.scaler.transform(view.drawn.rows))
         mixed = view.drawn.mixed
-    return _once(cluster_tendency, sample, mixed=mixed)
+    return _once(cluster_tendency, sample, mixed=mixed), sample
 
 
 def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
@@ -125,7 +133,9 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     return found
 
 
-def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
+def choose_number(
+    Y: Floats, tendency: ClusterTendency, *, has_categories: bool = False
+) -> NumberOfClusters:
     """Choose the number of clusters of scaled rows (n, p), given the test of cluster tendency.
 
     From evidence for every k (:func:`gather_evidence`), small neural networks predict its
@@ -142,6 +152,11 @@ def choose_number(Y: Floats, tendency: ClusterTendency) -> NumberOfClusters:
         # The test has rejected a single cluster.
         probability[0], expected[0] = 0.0, -np.inf
         probability /= probability.sum()
+    elif has_categories and tendency.p_value > IMPLAUSIBLE and probability[0] < _ONE_CLUSTER:
+        # The test's null model knows better what noise with categories looks like.
+        rest = (1.0 - _ONE_CLUSTER) / (1.0 - probability[0])
+        probability, expected = rest * probability, rest * expected
+        probability[0] = expected[0] = _ONE_CLUSTER
     return NumberOfClusters(
         int(expected.argmax()) + 1,
         list(range(1, len(partitions) + 1)),

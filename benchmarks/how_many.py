@@ -138,7 +138,7 @@ def of_others(Y: Floats) -> dict[str, int]:
         min(full, key=full.__getitem__),
         min(bic, key=bic.__getitem__)[1],
         max(silhouettes, key=silhouettes.__getitem__),
-        len(set(HDBSCAN(copy=True).fit_predict(Y)) - {-1}),
+        max(len(set(HDBSCAN(copy=True).fit_predict(Y)) - {-1}), 1),  # all noise: one cluster
         len(np.unique(dirichlet.predict(Z))),
     )
     return dict(zip(METHODS[1:], chosen, strict=True))

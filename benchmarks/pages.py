@@ -111,6 +111,10 @@ def how_many() -> str:
     names = {
         "blobs": "sets of Gaussian blobs, 1 to 9 clusters",
         "synthetic shapes": "synthetic shapes",
+        "clouds with categories": "tables of clouds and categories",
+        "noise with categories": "tables of noise and categories",
+        "clouds with missing cells": "tables of clouds with missing cells",
+        "noise with missing cells": "tables of noise with missing cells",
         "shapes": "shape problems of a public collection",
         "tables": "real tables of a public collection",
     }

@@ -366,6 +366,17 @@ def test_one_error_names_all_columns_that_are_wrong() -> None:
     assert "'b'" not in str(caught.value)
 
 
+def test_a_line_of_units_below_the_header_is_named() -> None:
+    numbers = [str(i) for i in range(20)]
+    table = {"length": ["(mm)", *numbers], "mass": ["(g)", *numbers], "site": ["", *"ab" * 10]}
+    with pytest.raises(TableError, match=r"row 1 looks like another line .*'length', 'mass'"):
+        TableEncoder().fit(table)
+    table["mass"][0] = "0"
+    table["mass"][3] = "many"
+    with pytest.raises(TableError, match=r"2 columns cannot be used"):
+        TableEncoder().fit(table)
+
+
 def test_periods_are_dates_and_intervals_are_levels() -> None:
     """Arrow has neither: it would read months since 1970, and pairs of numbers."""
 

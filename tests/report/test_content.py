@@ -88,6 +88,15 @@ class TestProfiles:
             np.testing.assert_allclose(found.effects[m], expected, rtol=1e-10)
             np.testing.assert_allclose(found.inside[m], iris.data[mine].mean(axis=0))
 
+    def test_a_wrong_value_hides_no_difference(self):
+        iris = load_iris()
+        wrong = iris.data.copy()
+        wrong[149] *= 100.0
+        found = cluster_profiles(wrong, iris.target, 3).effects
+        without = cluster_profiles(iris.data, iris.target, 3).effects
+        clear = abs(without) > 1.0
+        assert (found[clear] / without[clear] > 0.35).all()
+
     def test_units_do_not_matter(self):
         iris = load_iris()
         there = cluster_profiles(1e6 + 1e3 * iris.data, iris.target, 3).effects

@@ -13,16 +13,20 @@ from sgpmic._types import Floats
 from sgpmic.committee.geometry import without_copies
 from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.gaps import fit_factors
-from sgpmic.learning.preprocessing import Scaler, find_categories, fit_scaler, parts, sample_numbers
+from sgpmic.learning.preprocessing import (
+    Scaler,
+    find_categories,
+    fit_scaler,
+    parts,
+    sample_numbers,
+    usual_range,
+)
 from sgpmic.process_group import ProcessGroup
 
 #: Maximum number of rows sampled.
 MOST_EXAMINED = 1000
 #: Categories that are a smaller fraction of the columns hardly matter and stay as they are.
 _FEW = 0.02
-#: Outliers are farther from the median than this many interquartile ranges, and at most this
-#: fraction of the values.
-_FARTHEST, _MOST_OUTLIERS = 6.0, 0.02
 #: Maximum number of latent dimensions chosen.
 MOST_DIMENSIONS = 10
 #: Number of shuffled tables in parallel analysis, and the quantile to exceed.
@@ -82,15 +86,7 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
 def _without_categories(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the table without outliers and with factors in place of categories."""
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    sample = group.rows_at(Y, numbers)
-    sample = np.where(np.isnan(sample).all(axis=0), 0.0, sample)
-    quantile = np.nanquantile if np.isnan(sample).any() else np.quantile  # the former is slow
-    first, median, third = quantile(sample, [0.25, 0.5, 0.75], axis=0)
-    reach = _FARTHEST * (third - first)
-    # Values are no outliers if many are as far, as in a long tail, or the usual ones all equal.
-    many = np.mean(abs(sample - median) > reach, axis=0) > _MOST_OUTLIERS
-    reach[many | (third - first <= 1e-9 * np.nanstd(sample, axis=0))] = np.inf
-    low, high = group.agree((median - reach, median + reach))
+    low, high = group.agree(usual_range(group.rows_at(Y, numbers)))
     below = Y_imputed.min(axis=0, initial=np.inf) < low
     above = Y_imputed.max(axis=0, initial=-np.inf) > high
     if group.largest(np.array((below | above).any())):

@@ -44,6 +44,10 @@ MOST_REFERENCE_ROWS = 20_000
 # Evidence for one unit: least number of features, largest ratio of ranges, least share of one type.
 _MANY_FEATURES, _LARGEST_RATIO, _ONE_TYPE = 20, 10.0, 0.9
 
+# Outliers are farther from the median than this many interquartile ranges, and at most this
+# fraction of the values.
+_FARTHEST, _MOST_OUTLIERS = 6.0, 0.02
+
 # Variances, their inverses and kernel parameters involve squares of the data.
 _SMALLEST_DATA, LARGEST_DATA = 1e-100, 1e100
 # A standard deviation below this fraction of the largest value is rounding error.
@@ -312,6 +316,18 @@ def sample_numbers(
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort((rng or np.random.RandomState(0)).choice(n_rows, most, replace=False))
+
+
+def usual_range(sample: Floats) -> tuple[Floats, Floats]:
+    """Return for each feature the limits beyond which values are outliers; NaN are ignored."""
+    sample = np.where(np.isnan(sample).all(axis=0), 0.0, sample)
+    quantile = np.nanquantile if np.isnan(sample).any() else np.quantile  # the former is slow
+    first, median, third = quantile(sample, [0.25, 0.5, 0.75], axis=0)
+    reach = _FARTHEST * (third - first)
+    # Values are no outliers if many are as far, as in a long tail, or the usual ones all equal.
+    many = np.mean(abs(sample - median) > reach, axis=0) > _MOST_OUTLIERS
+    reach[many | (third - first <= 1e-9 * np.nanstd(sample, axis=0))] = np.inf
+    return median - reach, median + reach
 
 
 def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:

@@ -12,6 +12,7 @@ from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
 from sgpmic._types import Bools, Floats, Ints
+from sgpmic.learning.preprocessing import sample_numbers, usual_range
 from sgpmic.tables.kinds import read_label
 
 #: Effect sizes are clipped here: for a feature constant inside and outside, d would be infinite.
@@ -19,6 +20,9 @@ LARGEST_EFFECT = 100.0
 
 # Integers, and other numbers, with more distinct values than this are not classes.
 _MOST_CLASSES, _MOST_STEPS = 20, 10
+
+# Rows from which outliers are told.
+_SAMPLED = 1000
 
 # Block size in numbers, to avoid a copy of the whole table.
 _BLOCK = 1 << 22
@@ -57,13 +61,16 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     The effect size is Cohen's :math:`d = (\bar y_{in} - \bar y_{out}) / s`, with the pooled
     standard deviation :math:`s^2 = (\sum_{in}(y - \bar y_{in})^2 + \sum_{out}(y -
     \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and if one side has no rows, and
-    clipped to ±:data:`LARGEST_EFFECT`. Missing values (NaN) are ignored.
+    clipped to ±:data:`LARGEST_EFFECT`. Missing values (NaN) are ignored, and outliers clipped: a
+    single wrong value could hide the differences of all others.
     """
     n, p = values.shape
     width = max(1, _BLOCK // max(n, 1))
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite range has no outliers
+        low, high = usual_range(values[sample_numbers(n, _SAMPLED)])
     parts = [
-        _profile_columns(values[:, first : first + width], labels, n_clusters)
-        for first in range(0, p, width)
+        _profile_columns(np.clip(values[:, some], low[some], high[some]), labels, n_clusters)
+        for some in (slice(first, first + width) for first in range(0, p, width))
     ]
     return Profiles(*np.concatenate([np.zeros((5, n_clusters, 0)), *parts], axis=2))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from judge.clouds import COVARIANCES, TAILS, mixture
-from judge.observe import observe_votes
+from judge.observe import observe_numbers, observe_votes, seen
 from judge.priors import sizes_of
-from judge.problems import KINDS, Problem, make_gaps, make_noise, make_problem
+from judge.problems import KINDS, Problem, make_gaps, make_mixed, make_noise, make_problem
 from judge.shapes import SHAPES, shape
+from sgpmic.committee import examination
+from sgpmic.committee.examination import examine, gather_evidence
 from sgpmic.committee.tendency import cluster_tendency
+from sgpmic.learning.preprocessing import find_categories
 
 TABLES = ("table", "signal", "expression")
 
@@ -42,6 +46,35 @@ def test_noise_has_one_mode() -> None:
     # Some are skewed and have heavy tails, as is little of the other noise.
     assert max(np.abs((Y**3).mean(axis=0)).max() for Y in scaled) > 2
     assert max((Y**4).mean(axis=0).max() for Y in scaled) > 10
+
+
+def test_mixed_tables_have_categories_and_missing_cells() -> None:
+    np.testing.assert_array_equal(make_mixed(7).X, make_mixed(7).X)
+    tables = [make_mixed(seed) for seed in range(30)]
+    assert all(find_categories(each.X) for each in tables)
+    assert {each.y.max() == 0 for each in tables} == {True, False}
+    has_gaps = [bool(np.isnan(each.X).any()) for each in tables]
+    assert 3 <= sum(has_gaps) <= 20
+    # Indicators have the weights of the encoder: a variance of one less the level's share.
+    complete = next(each.X for each in tables if not np.isnan(each.X).any())
+    category = max(find_categories(complete), key=lambda each: each.n_features)
+    block = complete[:, category.first : category.first + category.n_features]
+    np.testing.assert_allclose(block.var(axis=0), 1.0 - (block > 0).mean(axis=0))
+
+
+@pytest.mark.slow
+def test_networks_are_trained_on_what_they_see_in_a_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen_in_a_fit = []
+
+    def record(*args: Any) -> Any:
+        seen_in_a_fit.append(gather_evidence(*args))
+        return seen_in_a_fit[-1]
+
+    monkeypatch.setattr(examination, "gather_evidence", record)
+    seed = next(seed for seed in range(20) if len(make_mixed(seed).y) < 300)
+    examine(*seen(make_mixed(seed)), tendency=True, clusters=True, dimensions=False)
+    trained_on = observe_numbers(seed, make_mixed)["inputs"]
+    np.testing.assert_array_equal(seen_in_a_fit[0][0].astype(np.float32), trained_on)
 
 
 def test_few_rows_for_many_clusters() -> None:

@@ -259,9 +259,8 @@ def independent(Z: Floats, kept: int) -> Draw:
         (table,) = quantiles(Z)
         return lambda rng: np.interp(rng.random(Z.shape), GRID, table)
     model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
-    with warnings.catch_warnings():
-        # ICA converges slowly without independent components; stopping early does no harm.
-        warnings.simplefilter("ignore")
+    # ICA converges slowly without independent components; stopping early does no harm.
+    with warnings.catch_warnings(action="ignore"):
         try:
             components, mixing = model.fit_transform(Z), model.mixing_
         except (ValueError, np.linalg.LinAlgError):

@@ -362,8 +362,7 @@ def _mixture_memberships(
         n_init=3,
         random_state=random_state,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         try:
             found = mixture.fit(scaled).predict_proba(scaled)
         except (ValueError, np.linalg.LinAlgError):
@@ -425,7 +424,6 @@ def k_means(
     n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
     scaled, origin, unit = _in_own_unit(points)
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model.fit(scaled)
     return model.labels_, origin + unit * model.cluster_centers_

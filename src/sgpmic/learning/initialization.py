@@ -132,7 +132,9 @@ def _graph_embedding(
             f"There are only {n_points} distinct rows; the number of neighbors was lowered from "
             f"{n_neighbors} to {n_points - 1}."
         )
-    graph = _neighbor_graph(points, min(n_neighbors, n_points - 1))
+    # Two points are joined if either is among the other's neighbors.
+    pairs = kneighbors_graph(points, min(n_neighbors, n_points - 1)).nonzero()
+    graph = _symmetric_graph(points, *pairs)
     n_pieces, piece_of = connected_components(graph, directed=False)
 
     kept = np.arange(n_points)
@@ -161,11 +163,6 @@ def _graph_embedding(
     coordinates = np.zeros((n_points, found.shape[1]))
     coordinates[kept] = found
     return coordinates[copy_of]
-
-
-def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
-    """Return the graph that joins two points if either is among the other's neighbors."""
-    return _symmetric_graph(points, *kneighbors_graph(points, n_neighbors).nonzero())
 
 
 def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:

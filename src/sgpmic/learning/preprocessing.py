@@ -68,10 +68,6 @@ class Order(NamedTuple):
         """Return a table in this order."""
         return Y if self is AS_GIVEN else np.ascontiguousarray(Y[self.rows][:, self.features])
 
-    def undo(self, Y: Floats) -> Floats:
-        """Return a table in its original order."""
-        return Y[self.row_places][:, self.feature_places]
-
 
 #: The identity permutation.
 AS_GIVEN = Order()

@@ -33,8 +33,6 @@ from sgpmic.process_group import ProcessGroup
 
 _T = TypeVar("_T", bound=np.generic)
 
-#: Values of the parameter ``scale``.
-SCALES = ("auto", "each", "one", "none")
 #: Features that sparse matrices are reduced to; those with no more are made dense.
 N_KEPT = 100
 

@@ -325,20 +325,18 @@ def _kmeans_plus_plus(points: Floats, n_clusters: int, rng: np.random.RandomStat
 
 def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
     """Alternate memberships and centers to convergence; return memberships and objective."""
-    squared = cdist(points, centers, "sqeuclidean")
-    memberships = inverse_weights(squared)
-    for _ in range(_MAX_ITER):
+    memberships = np.full((len(points), len(centers)), np.inf)
+    for _ in range(_MAX_ITER + 1):
+        squared = cdist(points, centers, "sqeuclidean")
+        previous, memberships = memberships, inverse_weights(squared)
+        if np.abs(memberships - previous).max() <= _TOL:
+            break
         weights = memberships**2
         mass = weights.sum(axis=0)
         # The center of an empty cluster stays where it is.
         used = mass > 0.0
         centers = centers.copy()
         centers[used] = (weights[:, used].T @ points) / mass[used, None]
-        previous = memberships
-        squared = cdist(points, centers, "sqeuclidean")
-        memberships = inverse_weights(squared)
-        if np.abs(memberships - previous).max() <= _TOL:
-            break
     return memberships, float(np.sum(memberships**2 * squared))
 
 

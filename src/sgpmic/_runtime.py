@@ -154,10 +154,6 @@ def numerics() -> Iterator[None]:
         yield
 
 
-#: Devices to compute on; 'auto' is JAX's default.
-DEVICES = ("auto", "cpu", "gpu")
-
-
 def on_device(name: str) -> AbstractContextManager[Any]:
     """Return a context in which computations run on a device of this kind; raise if none."""
     if name == "auto":

@@ -84,26 +84,25 @@ class Program(Generic[_R]):
     def __call__(self, *args: Any, **kwargs: Any) -> _R:
         """Call the function, compiling it first if necessary."""
         key, leaves = _key(args, kwargs)
-        program = self._begun.get(key)
-        if program is None:
-            with self._lock:  # another thread may have been here first
-                if is_new := key not in self._begun:
-                    self._begun[key] = Future()
-                program = self._begun[key]
-            if is_new:
-                self._compile(program, key, leaves)
+        with self._lock:
+            program = self._begun.get(key)
+            if is_new := program is None:
+                program = self._begun[key] = Future()
+        if is_new:
+            self._compile(program, key, leaves)
         return program.result()(*filter(_is_array, leaves))
 
-    def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Compile in the background for a later call; arrays may be given as shapes and dtypes.
+    def prepare(self, *args: Any, **kwargs: Any) -> bool:
+        """Compile in the background for a later call; return whether a compilation was started.
 
-        Only on a CPU: programs for a GPU are autotuned by timing them.
+        Arrays may be given as shapes and dtypes. Nothing is started if the program exists already,
+        or on a GPU, for which programs are autotuned by timing them.
         """
         key, leaves = _key(args, kwargs)
         _, _, device, settings = key
         with self._lock:
             if device.platform != "cpu" or key in self._begun:
-                return
+                return False
             program = self._begun[key] = Future()
 
         def compile_like_caller() -> None:  # these JAX settings are thread-local
@@ -112,10 +111,7 @@ class Program(Generic[_R]):
                 self._compile(program, key, leaves)
 
         threading.Thread(target=compile_like_caller, name="compiling").start()
-
-    def has(self, *args: Any, **kwargs: Any) -> bool:
-        """Return whether the program for such a call is compiled, or being compiled."""
-        return _key(args, kwargs)[0] in self._begun
+        return True
 
     def _compile(self, program: Future[Callable[..., _R]], key: Any, leaves: list[Any]) -> None:
         try:

@@ -94,9 +94,8 @@ class Kernel:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
+        if not isinstance(other, Kernel) or type(other) is not type(self):
             return NotImplemented
-        assert isinstance(other, Kernel)
         mine, theirs = self.parameters(), other.parameters()
         return self.ard == other.ard and all(np.array_equal(mine[k], theirs[k]) for k in mine)
 

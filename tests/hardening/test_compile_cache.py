@@ -201,12 +201,14 @@ def test_what_is_spread_over_devices_is_traced_by_jax(folder: Path) -> None:
 def test_a_program_is_prepared_in_the_background(folder: Path, power: Counted) -> None:
     shape = jax.ShapeDtypeStruct((3,), np.float64)
     with jax.enable_x64(True):
-        power.program.prepare(shape, 2)
-        power.program.prepare(shape, 2)
-        assert power.program.has(np.full(3, 2.0), 2)
+        assert power.program.prepare(shape, 2)
+        assert not power.program.prepare(shape, 2)
+        assert not power.program.prepare(np.full(3, 2.0), 2)
         assert power.program(np.full(3, 3.0), 2).tolist() == [9.0] * 3
     assert power.traced == [1]
-    assert not power.program.has(np.full(3, 2.0, np.float32), 2)
+    single = np.full(3, 2.0, np.float32)
+    assert power.program.prepare(single, 2)
+    assert power.program(single, 2).tolist() == [4.0] * 3
 
 
 def test_an_exception_in_the_background_is_the_callers(

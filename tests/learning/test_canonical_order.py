@@ -62,7 +62,8 @@ def test_the_table_is_the_same_from_any_order_and_in_any_unit(name: str) -> None
 def test_it_is_undone() -> None:
     Y = with_gaps()
     order = canonical_order(Y, ProcessGroup(len(Y)))
-    np.testing.assert_array_equal(order.undo(order.apply(Y)), Y)
+    undone = order.apply(Y)[order.row_places][:, order.feature_places]
+    np.testing.assert_array_equal(undone, Y)
     assert not np.array_equal(order.apply(Y), Y, equal_nan=True)
 
 

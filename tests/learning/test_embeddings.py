@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import Isomap, spectral_embedding
 from sklearn.neighbors import kneighbors_graph
 
-from sgpmic.learning.initialization import _join_pieces, _neighbor_graph, embed, fuzzy_c_means
+from sgpmic.learning.initialization import _join_pieces, _symmetric_graph, embed, fuzzy_c_means
 from sgpmic.learning.settings import EMBEDDINGS
 
 Floats = NDArray[np.float64]
@@ -151,7 +151,7 @@ def test_a_large_offset_does_not_cut_the_links_between_pieces(offset: float) -> 
 
 def test_joining_is_repeated_merging_of_the_two_closest_pieces() -> None:
     points = rng(5).standard_normal((80, 2))
-    graph = _neighbor_graph(points, 1)
+    graph = _symmetric_graph(points, *kneighbors_graph(points, 1).nonzero())
     n_pieces, piece_of = connected_components(graph, directed=False)
     assert n_pieces > 10
     joined = _join_pieces(points, graph, n_pieces, piece_of)

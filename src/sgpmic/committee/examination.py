@@ -122,8 +122,7 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     # The sample already determines the mixed table that it represents.
     known = {name: value for name, value in options.items() if name != "mixed"}
     key = (find.__name__, sample.shape, digest, *known.items())
-    with _remembering:
-        found: _R | None = _found.get(key)
+    found: _R | None = _found.get(key)
     if found is None:
         found = find(sample, **options)  # threads may compute the same twice, but never wait
         with _remembering:

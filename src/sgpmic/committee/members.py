@@ -57,8 +57,6 @@ _L1_BOUND, _MOST_WEIGHTED, _UPDATES, _BISECTIONS = 0.6, 1000, 8, 30
 
 #: Above this intrinsic dimension, the factors of a neighbor graph's Laplacian are nearly dense.
 _FILLING_DIMENSION = 4.0
-#: Maximum number of Lanczos restarts.
-_RESTARTS = 100
 
 #: Members run in parallel threads from this many rows on.
 _ROWS_FOR_THREADS = 1000
@@ -259,7 +257,7 @@ def laplacian_eigenvectors(graph: Any, number: int, *, factorize: bool = True) -
     if not factorize and csgraph.connected_components(graph, directed=False)[0] == 1:
         similarity = eye_array(len(degrees)) - laplacian
         with suppress(ArpackNoConvergence):
-            _, vectors = eigsh(similarity, number, which="LA", maxiter=_RESTARTS, **options)
+            _, vectors = eigsh(similarity, number, which="LA", maxiter=100, **options)
             vectors = vectors[:, ::-1]
     if vectors is None:
         _, vectors = eigsh(laplacian.tocsc(), number, sigma=-1e-5, **options)

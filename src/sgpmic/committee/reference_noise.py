@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -255,18 +256,13 @@ def independent(Z: Floats, kept: int) -> Draw:
     """
     from sklearn.decomposition import FastICA
 
-    if Z.shape[1] == 1:
-        (table,) = quantiles(Z)
-        return lambda rng: np.interp(rng.random(Z.shape), GRID, table)
-    model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
-    with warnings.catch_warnings():
+    # The axes themselves if there is only one, or only rounding errors along some of them.
+    components, mixing = Z, np.eye(Z.shape[1])
+    if Z.shape[1] > 1:
+        model = FastICA(fun="cube", max_iter=60, tol=1e-3, whiten="unit-variance", random_state=0)
         # ICA converges slowly without independent components; stopping early does no harm.
-        warnings.simplefilter("ignore")
-        try:
+        with warnings.catch_warnings(action="ignore"), suppress(ValueError, np.linalg.LinAlgError):
             components, mixing = model.fit_transform(Z), model.mixing_
-        except (ValueError, np.linalg.LinAlgError):
-            # Along some axis there are only rounding errors: use the axes themselves.
-            components, mixing = Z, np.eye(Z.shape[1])
     tables = quantiles(components)
 
     def draw(rng: np.random.Generator) -> Floats:

@@ -132,7 +132,9 @@ def _graph_embedding(
             f"There are only {n_points} distinct rows; the number of neighbors was lowered from "
             f"{n_neighbors} to {n_points - 1}."
         )
-    graph = _neighbor_graph(points, min(n_neighbors, n_points - 1))
+    # Two points are joined if either is among the other's neighbors.
+    pairs = kneighbors_graph(points, min(n_neighbors, n_points - 1)).nonzero()
+    graph = _symmetric_graph(points, *pairs)
     n_pieces, piece_of = connected_components(graph, directed=False)
 
     kept = np.arange(n_points)
@@ -161,11 +163,6 @@ def _graph_embedding(
     coordinates = np.zeros((n_points, found.shape[1]))
     coordinates[kept] = found
     return coordinates[copy_of]
-
-
-def _neighbor_graph(points: Floats, n_neighbors: int) -> csr_matrix:
-    """Return the graph that joins two points if either is among the other's neighbors."""
-    return _symmetric_graph(points, *kneighbors_graph(points, n_neighbors).nonzero())
 
 
 def _symmetric_graph(points: Floats, start: Ints, end: Ints) -> csr_matrix:
@@ -328,20 +325,18 @@ def _kmeans_plus_plus(points: Floats, n_clusters: int, rng: np.random.RandomStat
 
 def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
     """Alternate memberships and centers to convergence; return memberships and objective."""
-    squared = cdist(points, centers, "sqeuclidean")
-    memberships = inverse_weights(squared)
-    for _ in range(_MAX_ITER):
+    memberships = np.full((len(points), len(centers)), np.inf)
+    for _ in range(_MAX_ITER + 1):
+        squared = cdist(points, centers, "sqeuclidean")
+        previous, memberships = memberships, inverse_weights(squared)
+        if np.abs(memberships - previous).max() <= _TOL:
+            break
         weights = memberships**2
         mass = weights.sum(axis=0)
         # The center of an empty cluster stays where it is.
         used = mass > 0.0
         centers = centers.copy()
         centers[used] = (weights[:, used].T @ points) / mass[used, None]
-        previous = memberships
-        squared = cdist(points, centers, "sqeuclidean")
-        memberships = inverse_weights(squared)
-        if np.abs(memberships - previous).max() <= _TOL:
-            break
     return memberships, float(np.sum(memberships**2 * squared))
 
 
@@ -362,8 +357,7 @@ def _mixture_memberships(
         n_init=3,
         random_state=random_state,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         try:
             found = mixture.fit(scaled).predict_proba(scaled)
         except (ValueError, np.linalg.LinAlgError):
@@ -425,7 +419,6 @@ def k_means(
     n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
     scaled, origin, unit = _in_own_unit(points)
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         model.fit(scaled)
     return model.labels_, origin + unit * model.cluster_centers_

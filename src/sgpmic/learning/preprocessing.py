@@ -33,8 +33,6 @@ from sgpmic.process_group import ProcessGroup
 
 _T = TypeVar("_T", bound=np.generic)
 
-#: Values of the parameter ``scale``.
-SCALES = ("auto", "each", "one", "none")
 #: Features that sparse matrices are reduced to; those with no more are made dense.
 N_KEPT = 100
 
@@ -71,10 +69,6 @@ class Order(NamedTuple):
     def apply(self, Y: Floats) -> Floats:
         """Return a table in this order."""
         return Y if self is AS_GIVEN else np.ascontiguousarray(Y[self.rows][:, self.features])
-
-    def undo(self, Y: Floats) -> Floats:
-        """Return a table in its original order."""
-        return Y[self.row_places][:, self.feature_places]
 
 
 #: The identity permutation.

@@ -176,7 +176,7 @@ def finish(
     announce("last E-step")
     settings, group, rows, *_, scaler, order = problem
     M, places, features = settings.n_clusters, order.row_places, order.feature_places
-    Y = order.undo(Y)
+    Y = Y[places][:, features]
     scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
     last = last_e_step(selection.fit.state, rows, settings.options)
 

@@ -20,11 +20,9 @@ import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sgpmic._runtime import DEVICES
 from sgpmic._types import Floats
 from sgpmic.exceptions import Advice, InvalidParameterError
 from sgpmic.kernels import Kernel
-from sgpmic.learning.preprocessing import SCALES
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.model.rows import pad, padded_clusters
 from sgpmic.process_group import ProcessGroup
@@ -35,8 +33,6 @@ MEMBERSHIPS = ("fcm", "kmeans", "gmm")
 INDUCING = ("random", "kmeans")
 #: Limit on starts and on retries, far beyond practical use; their seeds are drawn in advance.
 MOST_STARTS = 10_000
-#: Concentration of the Dirichlet prior on the weights, with ``latent='variational'``.
-CONCENTRATION = 1.0
 
 
 #: Returns the error text that follows the parameter's name, or None for a valid value.
@@ -320,7 +316,7 @@ class Computation(Settings):
         Number of iterations between checkpoints.
     """
 
-    device: Annotated[str, one_of(*DEVICES)] = "auto"
+    device: Annotated[str, one_of("auto", "cpu", "gpu")] = "auto"
     block_size: Annotated[int | None, whole_number(1, or_none=True)] = None
     batch_size: Annotated[int | str | None, "every iteration passes over all rows"] = DEPRECATED
     checkpoint: Annotated[str | os.PathLike[str] | None, PATH_OR_NONE] = None
@@ -365,7 +361,7 @@ class FitSettings(Settings):
     covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]
     latent: Annotated[str, one_of("point", "variational")]
     n_inducing: Annotated[int, whole_number(1)]
-    scale: Annotated[str, one_of(*SCALES)]
+    scale: Annotated[str, one_of("auto", "each", "one", "none")]
     committee: Annotated[Committee | None, instance_of(Committee, or_none=True)]
     max_iter: Annotated[int, whole_number(1)]
     tol: Annotated[float, number(0.0, word="auto")]  # a float once chosen
@@ -418,7 +414,7 @@ class FitSettings(Settings):
         """Return the pseudo-counts of the conjugate prior for each cluster, 0 for padding."""
         strength = n_rows / self.n_clusters * float(self.em.prior_strength)
         if self.latent == "variational":  # a weak prior, so that clusters can merge
-            strength = CONCENTRATION
+            strength = 1.0
         return pad(np.full(self.n_clusters, strength), (self.padded_clusters(n_rows),))
 
     def padded_clusters(self, n_rows: int) -> int:

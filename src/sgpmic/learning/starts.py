@@ -365,9 +365,8 @@ def compile_ahead(problem: em.Problem) -> None:
     if settings.takes_votes(group.n_rows):
         rows = replace(rows, assignment_prior=S, prior_weight=np.float64(1.0))
     values = _first_values(problem, X, S, _first_mappings(problem, Z))
-    if em.first_state.has(rows, options, **values):
+    if not em.first_state.prepare(rows, options, **values):
         return
-    em.first_state.prepare(rows, options, **values)
     state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
     for program in (em.em_iteration, em.last_e_step):
         program.prepare(state, rows, options)

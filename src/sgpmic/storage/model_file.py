@@ -67,11 +67,9 @@ def write_model(
     """
     target = os.path.realpath(os.fspath(path))
     try:
-        content = _serialize(header, arrays)
+        write_bytes(target, _serialize(header, arrays))
     except ModelFileError as error:
         raise ModelFileError(f"{target} was not written because {error}") from None
-    try:
-        write_bytes(target, content)
     except OSError as error:
         advice = "cannot write the model file: name a file in a folder that you may write to"
         raise _explained(error, target, advice) from error

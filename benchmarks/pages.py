@@ -111,16 +111,15 @@ def how_many() -> str:
     names = {
         "blobs": "sets of Gaussian blobs, 1 to 9 clusters",
         "synthetic shapes": "synthetic shapes",
-        "clouds with categories": "tables of clouds and categories",
-        "noise with categories": "tables of noise and categories",
-        "clouds with missing cells": "tables of clouds with missing cells",
-        "noise with missing cells": "tables of noise with missing cells",
+        "noise with categories": "tables with categories, half of them noise",
+        "noise with missing cells": "tables with missing cells, half of them noise",
         "shapes": "shape problems of a public collection",
         "tables": "real tables of a public collection",
     }
     rows = []
     for part, name in names.items():
-        mine = [line for line in lines if line["part"] == part]
+        parts = {part, part.replace("noise with", "clouds with")}
+        mine = [line for line in lines if line["part"] in parts]
         right = [np.mean([line[m] in line["true"].split() for line in mine]) for m in methods]
         rows.append([f"{len(mine)} {name}", *(f"{100 * r:.0f} %" for r in right)])
     return table(("exact number found", *methods), rows)

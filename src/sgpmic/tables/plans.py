@@ -62,9 +62,8 @@ def leave_out_columns(plans: Sequence[Plan]) -> None:
     if len(numbers) > _MOST_COLUMNS:  # a subset suffices to rule out most candidates
         some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
     for plan in found:
-        if not plan.is_kept or plan.kind not in ("category", "whole"):
-            continue
-        if explained := _explained_as_label(plan, numbers, some):
+        may_be_label = plan.is_kept and plan.kind in ("category", "whole")
+        if may_be_label and (explained := _explained_as_label(plan, numbers, some)):
             plan.leave_out(
                 plan.kind,
                 "looks like a label",

@@ -214,16 +214,14 @@ def choose_encodings(
     plans: Sequence[Plan], log: str | bool | Sequence[str], min_frequency: float
 ) -> bool:
     """Choose the encodings of kept columns; return whether they bring them to a common unit."""
-    rare = set()
-    for plan in plans:
-        if plan.is_kept and plan.kind == "category":
+    kept = [plan for plan in plans if plan.is_kept]
+    for plan in kept:
+        if plan.kind == "category":
             plan.encoding = _join_rare(plan, min_frequency)
-        if plan.is_kept and (plan.encoding is None or _is_rare(plan, min_frequency)):
-            rare.add(plan)
+    rare = {plan for plan in kept if plan.encoding is None or _is_rare(plan, min_frequency)}
     mixed = any(
-        plan.has_levels
-        or (plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1)
-        for plan in set(plans) - rare
+        plan.has_levels or (plan.kind == "date" and _encode_date(plan).n_features > 1)
+        for plan in set(kept) - rare
     )
     named = () if isinstance(log, str | bool) else log
     wrong = []

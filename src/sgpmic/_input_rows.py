@@ -142,9 +142,7 @@ def _refuse_misread(X: Any) -> None:
         except ValueError as error:
             raise ValueError(f"X is an invalid sparse matrix: {error}.") from None
     # Dates and times, including missing ones, would become numbers of arbitrary unit.
-    dtypes = getattr(X, "dtypes", None)
-    if dtypes is None:
-        dtypes = [getattr(X, "dtype", None)]
+    dtypes = getattr(X, "dtypes", [getattr(X, "dtype", None)])
     for dtype in dtypes if isinstance(dtypes, Iterable) else ():
         is_temporal = getattr(dtype, "is_temporal", None)  # polars
         if getattr(dtype, "kind", None) in ("m", "M") or (is_temporal and is_temporal()):

@@ -360,8 +360,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
             for category, sentence in (*notes, *advice(result, settings, names)):
                 warn(sentence, category)
         except BaseException:  # a failed fit changes nothing, not even attributes set by validation
-            self.__dict__.clear()
-            self.__dict__.update(before)
+            self.__dict__ = before
             raise
         self.encoder_, self._reduction = encoder, reduction
         if encoder is not None:

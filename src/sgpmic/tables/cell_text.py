@@ -188,18 +188,15 @@ def numeric_time(value: float) -> float | None:
 
 def numeric_date(value: float) -> float | None:
     """Convert a year, YYYYMMDD, or Unix time in s or ms to days since 1970; None otherwise."""
-    if value != value or abs(value) > 1e14:
-        return None
-    if value == int(value):
-        whole = int(value)
-        if 1000 <= whole <= 9999:
-            return _ordinal(whole, 1, 1)
-        if 10000101 <= whole <= 99991231:
-            return _ordinal(whole // 10000, whole // 100 % 100, whole % 100)
     size = abs(value)
+    if 1000 <= value <= 9999 and value.is_integer():
+        return _ordinal(int(value), 1, 1)
+    if 10000101 <= value <= 99991231 and value.is_integer():
+        year, rest = divmod(int(value), 10000)
+        return _ordinal(year, *divmod(rest, 100))
     if 1e8 <= size < 1e11:
         return value / 86_400
-    return value / 86_400_000 if size >= 1e11 else None
+    return value / 86_400_000 if 1e11 <= size <= 1e14 else None
 
 
 def find_date_order(texts: Iterable[str]) -> tuple[bool, bool]:
@@ -240,7 +237,6 @@ _YES_NO = (
     *(("ja", "nein"), ("j", "n"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("sim", "não")),
     *(("tak", "nie"), ("ja", "nee"), ("ja", "nej")),
 )
-#: Maps words for yes to 1, and words for no to 0.
 TRUTH = {no: 0.0 for _, no in _YES_NO} | {yes: 1.0 for yes, _ in _YES_NO}
 
 

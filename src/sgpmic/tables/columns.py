@@ -168,9 +168,7 @@ class NumberEncoding(Encoding):
     def read(self, cells: Cells) -> Floats:
         """Return numbers, NaN where missing."""
         values = self._numbers(cells)
-        if self.sentinels:
-            values = np.where(np.isin(values, self.sentinels), np.nan, values)
-        return values
+        return np.where(np.isin(values, self.sentinels), np.nan, values)
 
     def _numbers(self, cells: Cells) -> Floats:
         return cells.read_numbers(self.decimal, self.unit)
@@ -180,12 +178,11 @@ class NumberEncoding(Encoding):
         infinite = np.flatnonzero(np.isinf(values))
         if len(infinite):
             raise BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
-        n_outside = 0
-        if self.shift is not None:
-            outside = values + self.shift <= 0
-            n_outside = int(outside.sum())
-            values = np.log(np.where(outside, np.nan, values + self.shift))
-        return Encoded((values / self.divisor)[:, None], outside=n_outside)
+        if self.shift is None:
+            return Encoded((values / self.divisor)[:, None])
+        outside = values + self.shift <= 0
+        logarithms = np.log(np.where(outside, np.nan, values + self.shift))
+        return Encoded((logarithms / self.divisor)[:, None], outside=int(outside.sum()))
 
     def decode(self, features: Floats) -> NDArray[Any]:
         values: Floats = features[:, 0] * self.divisor

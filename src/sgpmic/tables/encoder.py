@@ -357,11 +357,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             "named": hasattr(self, "feature_names_in_"),
             "has_categories": self.has_categories_,
             "columns": [
-                {
-                    **vars(column),
-                    "encoding": encoding and {"encoding": encoding.kind, **vars(encoding)},
-                }
-                for column, encoding in zip(self.columns_, self.encodings_, strict=True)
+                {**vars(column), "encoding": one and {"encoding": one.kind, **vars(one)}}
+                for column, one in zip(self.columns_, self.encodings_, strict=True)
             ],
         }
 

@@ -504,10 +504,8 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
         plan.read_as("date", _TIMES)
         plan.warn("read as times of day (1345 is 13:45); declare it as a number if it is one")
     elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
-        kept = "declare it as a number or a category to keep it"
-        plan.leave_out(
-            "id", "an identifier, not a measurement", f"named like an identifier; {kept}"
-        )
+        advice = "named like an identifier; declare it as a number or a category to keep it"
+        plan.leave_out("id", "an identifier, not a measurement", advice)
     else:
         if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
             plan.warn("named like an id or a code, and taken as a number")

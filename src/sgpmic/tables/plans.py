@@ -62,9 +62,8 @@ def leave_out_columns(plans: Sequence[Plan]) -> None:
     if len(numbers) > _MOST_COLUMNS:  # a subset suffices to rule out most candidates
         some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
     for plan in found:
-        if not plan.is_kept or plan.kind not in ("category", "whole"):
-            continue
-        if explained := _explained_as_label(plan, numbers, some):
+        may_be_label = plan.is_kept and plan.kind in ("category", "whole")
+        if may_be_label and (explained := _explained_as_label(plan, numbers, some)):
             plan.leave_out(
                 plan.kind,
                 "looks like a label",
@@ -215,16 +214,14 @@ def choose_encodings(
     plans: Sequence[Plan], log: str | bool | Sequence[str], min_frequency: float
 ) -> bool:
     """Choose the encodings of kept columns; return whether they bring them to a common unit."""
-    rare = set()
-    for plan in plans:
-        if plan.is_kept and plan.kind == "category":
+    kept = [plan for plan in plans if plan.is_kept]
+    for plan in kept:
+        if plan.kind == "category":
             plan.encoding = _join_rare(plan, min_frequency)
-        if plan.is_kept and (plan.encoding is None or _is_rare(plan, min_frequency)):
-            rare.add(plan)
+    rare = {plan for plan in kept if plan.encoding is None or _is_rare(plan, min_frequency)}
     mixed = any(
-        plan.has_levels
-        or (plan.is_kept and plan.kind == "date" and _encode_date(plan).n_features > 1)
-        for plan in set(plans) - rare
+        plan.has_levels or (plan.kind == "date" and _encode_date(plan).n_features > 1)
+        for plan in set(kept) - rare
     )
     named = () if isinstance(log, str | bool) else log
     wrong = []

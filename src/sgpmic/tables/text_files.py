@@ -157,9 +157,8 @@ def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
                     place = offset + len(before) - before.rfind(b"\n")
                     odd = text[error.start : error.start + 2].encode(errors="surrogateescape")
                     raise _not_utf8(path, line + before.count(b"\n"), place, odd) from None
-                if (line, offset) == (1, 0):
-                    found = _SEPARATOR_LINE.match(data)
-                    data = data[found.end() :] if found else data
+                if (line, offset) == (1, 0) and (found := _SEPARATOR_LINE.match(data)):
+                    data = data[found.end() :]
                 if b"\0" in data:
                     line += data.count(b"\n", 0, data.index(b"\0"))
                     raise TableError(f"{path}, line {line}: a zero byte; export it again as CSV")

@@ -150,14 +150,13 @@ def open_workbook(path: str) -> Source:
     with decoding(path, kind):
         size = _sheet_size(path)
     _check_size(path, *size)
-    frame = None
     for library in ("pandas", "polars"):
         with decoding(path, kind), suppress(ImportError):  # of the library, or of its Excel engine
             frame = import_module(library).read_excel(path)
             break
-    if frame is not None:
-        return _open_frame(path, kind, frame)
-    raise TableError(f"{path} is {kind}; install pandas and openpyxl, or save the sheet as CSV")
+    else:
+        raise TableError(f"{path} is {kind}; install pandas and openpyxl, or save the sheet as CSV")
+    return _open_frame(path, kind, frame)
 
 
 def _check_size(path: str, n_rows: int, n_columns: int, n_filled: int) -> None:

@@ -160,6 +160,18 @@ def test_calibrated_shares_are_nearer_to_how_often_they_are_right(
     assert learned < 0.75 * raw
 
 
+def test_the_winner_of_a_vote_keeps_some_of_its_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    geometry, labels = Geometry(rng.normal(size=(60, 2)), 2), np.arange(60) % 2
+    shares = np.where(np.eye(2)[labels] > 0, 0.9, 0.1)
+    opinion = judge(geometry, {"Ward": labels, "k-means": labels}, 2)
+    monkeypatch.setattr(
+        judging, "load_networks", lambda: {"calibration": lambda x: np.full((4, len(x), 1), -9.0)}
+    )
+    found = calibrated(geometry, shares, opinion)
+    np.testing.assert_allclose(found[np.arange(60), labels], 0.5 + 0.2 * 0.4)
+
+
 def resaved(**changes: np.ndarray) -> bytes:
     length = int.from_bytes(CONTENT[:8], "little")
     metadata = json.loads(CONTENT[8 : 8 + length])["__metadata__"]

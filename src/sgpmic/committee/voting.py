@@ -32,6 +32,8 @@ from sgpmic.process_group import ProcessGroup
 _MOST_MATCHINGS = 50
 #: A member does not vote if a known partition determines the labels of this fraction of the rows.
 _REPEATED = 0.95
+#: The calibration leaves at least this fraction of the lead over chance of a row's largest share.
+_LEAST_LEAD = 0.2
 #: Validity indices of the consensus that the calibration uses.
 _CALIBRATING = (
     "raw cut",
@@ -173,10 +175,12 @@ def calibrated(geometry: Geometry, shares: Floats, opinion: judge.Opinion) -> Fl
     n, k = shares.shape
     inputs = calibration_inputs(geometry, shares, opinion)
     right = expit(judge.load_networks()["calibration"](inputs)[..., 0].mean(axis=0))
-    # Never fully certain, and never below chance.
-    right = np.clip(right, 1.0 / k + 1e-6, 1.0 - 1.0 / (n + 1.0))
     top = shares.argmax(axis=1)
     largest = shares[np.arange(n), top]
+    # Never fully certain, and never at chance: the model would decide alone, and could empty a
+    # cluster that all members have found.
+    least = 1.0 / k + np.maximum(_LEAST_LEAD * (largest - 1.0 / k), 1e-6)
+    right = np.clip(right, least, 1.0 - 1.0 / (n + 1.0))
     # Shrink overconfident shares toward 1/k, and underconfident ones toward the winner.
     doubt = np.clip((largest - right) / np.maximum(largest - 1.0 / k, 1e-12), 0.0, 1.0)[:, None]
     found = (1.0 - doubt) * shares + doubt / k

@@ -105,7 +105,6 @@ $(PEERS)/installed: benchmarks/peers-requirements.txt
 
 bench-peers: $(VENV)/installed-test $(PEERS)/installed
 	$(BIN)/python benchmarks/peers.py --python $(PEERS)/bin/python
-	$(BIN)/python benchmarks/end_to_end.py --peers $(PEERS)/bin/python
 
 # How good the clusters are (docs/quality.md): hours on one core. It resumes where it stopped, and
 # each environment runs the methods that it has.

@@ -176,7 +176,7 @@ def umap_hdbscan(Y: Floats, k: int, seed: int) -> Found:
     from sklearn.cluster import HDBSCAN
 
     Z, saved = umap_embedding(Y, seed)
-    # As in end_to_end.py: with the default of 5 rows there would be a hundred clusters.
+    # With the default of 5 rows, there would be a hundred clusters.
     clusterer = HDBSCAN(min_cluster_size=max(5, len(Y) // 50), copy=True)
     return Found(clusterer.fit_predict(Z), None, saved)
 

@@ -3,7 +3,7 @@
 A simple cost model: one term per step, in the numbers of rows N, features P and inducing points U
 and the sample sizes of the steps. The constants are CPU seconds measured on two ARM cores; they are
 scaled by timings of a matrix product and of NumPy calls on this machine.
-``benchmarks/end_to_end.py --expected`` compares the sum with real fits.
+``benchmarks/expected.py`` compares the sum with real fits.
 """
 
 from __future__ import annotations

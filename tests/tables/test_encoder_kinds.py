@@ -369,11 +369,12 @@ def test_one_error_names_all_columns_that_are_wrong() -> None:
 def test_a_line_of_units_below_the_header_is_named() -> None:
     numbers = [str(i) for i in range(20)]
     table = {"length": ["(mm)", *numbers], "mass": ["(g)", *numbers], "site": ["", *"ab" * 10]}
-    with pytest.raises(TableError, match=r"row 1 looks like another line .*'length', 'mass'"):
+    table["day"] = ["(ISO)", *(f"2024-01-{i:02}" for i in range(1, 21))]
+    with pytest.raises(TableError, match=r"looks like .* or dates below \('length', 'mass', 'day'"):
         TableEncoder().fit(table)
     table["mass"][0] = "0"
     table["mass"][3] = "many"
-    with pytest.raises(TableError, match=r"2 columns cannot be used"):
+    with pytest.raises(TableError, match=r"3 columns cannot be used"):
         TableEncoder().fit(table)
 
 

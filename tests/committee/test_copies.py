@@ -57,6 +57,7 @@ def test_rows_of_the_same_categories_are_kept() -> None:
     group = ProcessGroup(200)
     view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
     assert len(np.unique(Y, axis=0)) < 81
+    assert len(distinct_sample(view, group)[0]) == 200
     assert len(vote_on(view, Y, group, Committee(), 2).members[0].labels) == 200
 
 

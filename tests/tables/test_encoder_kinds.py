@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from sgpmic import TableEncoder
 from sgpmic.tables.cell_text import (
     find_date_order,
     find_decimal,
+    numeric_date,
     parse_date,
     parse_number,
     parse_time,
@@ -77,6 +78,30 @@ def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
     cells = ["0:30", "7:15", "23:00"] * 5
     assert column_of(cells).kind == "date"
     assert column_of(cells, kinds={"x": "number"}).features == ("x (hours)",)
+
+
+@pytest.mark.parametrize(
+    ("value", "when"),
+    [
+        (1000, datetime(1000, 1, 1)),
+        (9999, datetime(9999, 1, 1)),
+        (2013.5, None),
+        (10_000, None),
+        (20131231, datetime(2013, 12, 31)),
+        (20131331, None),
+        (20131231.5, None),
+        (1e8, datetime(1973, 3, 3, 9, 46, 40)),
+        (-1e9, datetime(1938, 4, 24, 22, 13, 20)),
+        (1e11, datetime(1973, 3, 3, 9, 46, 40)),
+        (1.1e14, None),
+        (np.nan, None),
+        (np.inf, None),
+    ],
+)
+def test_numbers_as_dates(value: float, when: datetime | None) -> None:
+    """Years, YYYYMMDD, and Unix time in seconds or milliseconds."""
+    days = None if when is None else (when - datetime(1970, 1, 1)) / timedelta(days=1)
+    assert numeric_date(float(value)) == pytest.approx(days)
 
 
 def test_short_durations_are_in_minutes_or_seconds() -> None:

@@ -23,7 +23,7 @@ from sgpmic.tables.cell_text import (
     parse_number,
     parse_time,
 )
-from sgpmic.tables.columns import Column, DateEncoding
+from sgpmic.tables.columns import Column, DateEncoding, NumberEncoding
 from sgpmic.tables.conversions import cells_of
 from sgpmic.tables.encoder import describe
 from sgpmic.tables.errors import TableError
@@ -78,6 +78,12 @@ def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
     cells = ["0:30", "7:15", "23:00"] * 5
     assert column_of(cells).kind == "date"
     assert column_of(cells, kinds={"x": "number"}).features == ("x (hours)",)
+
+
+def test_zero_has_no_logarithm_either() -> None:
+    found = NumberEncoding(shift=1.0).encode(cells_of(pa.array([-2.0, -1.0, 0.0, np.e - 1.0])))
+    np.testing.assert_allclose(found.values[:, 0], [np.nan, np.nan, 0.0, 1.0], atol=1e-15)
+    assert found.outside == 2
 
 
 @pytest.mark.parametrize(

@@ -291,8 +291,7 @@ def fit_and_score(name: str, problem: Problem, seed: int) -> Line:
     """Return the line of one fit."""
     began, saved, error = time.perf_counter(), 0.0, ""
     values = {"ari": 0.0, "nmi": 0.0, "acc": 0.0, "ece": float("nan")}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             found = METHODS[name].run(problem.Y, problem.k, seed)
             seconds, saved = time.perf_counter() - began, found.seconds_saved

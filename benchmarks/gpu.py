@@ -301,8 +301,7 @@ def whole_fit(
     tell(part, "table", N=N, P=P, M=M, U=U, seconds=time.perf_counter() - began)
     watch = Watch(part, limit)
     model = SGPMIC(M, 2, n_inducing=U, random_state=0, em=EM(callbacks=[watch]), **others)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model.fit(Y)
     total = time.perf_counter() - watch.began
     evaluations = [int(n) for n in model.history_["evaluations"]]
@@ -375,8 +374,7 @@ def iris() -> None:
     for device in ("gpu", "cpu"):
         for which in ("first", "again"):
             began = time.perf_counter()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with warnings.catch_warnings(action="ignore"):
                 model = SGPMIC(3, 2, random_state=0, computation=Computation(device=device)).fit(
                     data.data
                 )

@@ -57,7 +57,7 @@ def with_categories(number: int) -> tuple[Floats, int]:
     numbers = np.concatenate(clusters)
     encoded = [(numbers - numbers.mean(axis=0)) / numbers.std(axis=0)]
     for count in n_levels:
-        # The levels of a category are more alike in noise, where they mean nothing.
+        # In noise there is nothing that levels could tell apart, so their shares differ less.
         shares = rng.dirichlet(np.full(count, 2.0 if len(clusters) == 1 else 0.5), len(clusters))
         levels = [rng.choice(count, len(c), p=p) for c, p in zip(clusters, shares, strict=True)]
         found = np.eye(count)[np.concatenate(levels)]

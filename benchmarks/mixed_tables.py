@@ -266,8 +266,7 @@ def main() -> None:
             table, labels = TABLES[name](np.random.default_rng(seed), options.rows)
             for method, run in methods.items():
                 start = time.perf_counter()
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
+                with warnings.catch_warnings(action="ignore"):
                     found = run(table, int(labels.max()) + 1, seed)
                 score = float(adjusted_rand_score(labels, found))
                 seconds = time.perf_counter() - start

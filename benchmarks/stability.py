@@ -66,8 +66,7 @@ def run_set(task: tuple[DataSet, str]) -> tuple[str, str, Ints, float, float]:
     dataset, change = task
     X, order = changed(dataset.X, change)
     begun = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = SGPMIC(int(dataset.references[0].max()), random_state=int(change == "seed")).fit(X)
     labels = np.empty(len(X), dtype=np.int64)
     labels[order] = model.labels_

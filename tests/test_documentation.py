@@ -55,8 +55,7 @@ NOT_RUN = ("cd", "git", "head", "ls", "make", "pip")
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
@@ -167,8 +166,7 @@ def test_kinds_of_blood_cells_are_found_as_well_as_by_leiden(anywhere: Path) -> 
     scanpy = pytest.importorskip("scanpy")
     pytest.importorskip("igraph")
     adata = run_page(CELLS)["adata"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         scanpy.tl.leiden(adata, resolution=0.5, flavor="igraph", n_iterations=2, directed=False)
     kinds = adata.obs["bulk_labels"]
     leiden = adjusted_rand_score(kinds, adata.obs["leiden"])

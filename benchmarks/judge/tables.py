@@ -190,7 +190,7 @@ def encoded_levels(levels: Integers) -> Floats:
     common = np.flatnonzero(counts >= max(5, 0.02 * len(levels)))
     merged = np.where(np.isin(levels, common), np.searchsorted(common, levels), len(common))
     shares = np.bincount(merged) / len(merged)
-    return np.asarray((np.eye(len(shares)) / np.sqrt(np.maximum(shares, 1e-9)))[merged])
+    return np.asarray((np.eye(len(shares)) / np.sqrt(shares))[merged])
 
 
 def draw_missing(rng: Rng, S: Floats) -> NDArray[np.bool_]:
@@ -203,7 +203,7 @@ def draw_missing(rng: Rng, S: Floats) -> NDArray[np.bool_]:
         for _ in range(rng.integers(1, 4)):
             rows, block = rng.random(n) < rng.uniform(0.05, 0.5), rng.random(p) < 0.4
             missing |= np.outer(rows, block)
-    # Every row keeps a cell, and every column most of them.
+    # Every row keeps a cell, and every column some.
     missing[np.arange(n), rng.integers(p, size=n)] = False
     return missing & (rng.random((n, p)) < 0.97)
 

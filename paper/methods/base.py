@@ -63,8 +63,7 @@ def k_means(
     their clusters are empty.
     """
     n_found = min(n_clusters, np.unique(points, axis=0).shape[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found = KMeans(n_found, n_init=n_init, random_state=rng).fit(points)
     centers = found.cluster_centers_
     repeated = np.repeat(centers[:1], n_clusters - n_found, axis=0)

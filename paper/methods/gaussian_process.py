@@ -49,8 +49,7 @@ def run_fgplvm(problem: Problem, seed: int) -> Clustering:
 
 def _fit_quietly(model: SGPMIC, problem: Problem) -> SGPMIC:
     """Fit without warnings: the protocol is fixed, so nobody can act on them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         return model.fit(problem.Y)
 
 

@@ -44,8 +44,7 @@ def quiet() -> Any:
 
 @pytest.fixture(scope="module")
 def clustered() -> AnnData:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         result = cluster(cells(), 2, copy=True, start=Start(embedding="pca"), **QUICK)
     assert result is not None
     return result
@@ -53,8 +52,7 @@ def clustered() -> AnnData:
 
 @pytest.fixture(scope="module")
 def model() -> SGPMIC:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         asked = SGPMIC(2, scale="one", start=Start(embedding="pca"), random_state=0, **QUICK)
         return asked.fit(cells().obsm["X_pca"])
 

@@ -7,7 +7,7 @@ import pytest
 
 from sgpmic import Committee
 from sgpmic.committee.dimensions import View, committee_view
-from sgpmic.committee.examination import examine
+from sgpmic.committee.examination import distinct_sample, examine
 from sgpmic.committee.geometry import without_copies
 from sgpmic.committee.voting import vote_on
 from sgpmic.learning.preprocessing import fit_scaler
@@ -57,7 +57,20 @@ def test_rows_of_the_same_categories_are_kept() -> None:
     group = ProcessGroup(200)
     view = committee_view(Y, Y, fit_scaler(Y, group, "one"), group)
     assert len(np.unique(Y, axis=0)) < 81
+    assert len(distinct_sample(view, group)[0]) == 200
     assert len(vote_on(view, Y, group, Committee(), 2).members[0].labels) == 200
+
+
+def test_measurements_beside_a_category_are_no_factors() -> None:
+    """The table has two factors, but a single indicator is replaced by only one."""
+    one, other = np.random.default_rng(0).normal(size=(200, 2)).T
+    rows = np.column_stack([one + other, one - other, one > 0])
+    Y, group = np.repeat(rows, 3, axis=0), ProcessGroup(600)
+    view = committee_view(Y, Y, fit_scaler(Y, group, "each"), group)
+    assert view.mixed is not None
+    assert view.mixed.n_factors == 2
+    assert view.n_factors == view.rows.shape[1] - 2 == 1
+    assert len(distinct_sample(view, group)[0]) == 200
 
 
 @pytest.mark.parametrize("decimals", [0, 1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -35,11 +35,8 @@ def test_threads_that_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             if found != number:
                 wrong.append(found)
 
-    threads = [threading.Thread(target=work, args=[seed]) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     sys.setswitchinterval(interval)
     assert not wrong
     assert len(examination._found) == 1

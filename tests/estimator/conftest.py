@@ -34,8 +34,7 @@ def quick_fit() -> Callable[..., SGPMIC]:
     """Return a function that fits with cheap settings and keeps warnings quiet."""
 
     def fit(Y: Any, n_clusters: int = 3, **parameters: Any) -> SGPMIC:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return SGPMIC(n_clusters).set_params(**(QUICK | parameters)).fit(Y)
 
     return fit
@@ -44,6 +43,5 @@ def quick_fit() -> Callable[..., SGPMIC]:
 @pytest.fixture(scope="module")  # not of the session, which would begin without ``few_shapes``
 def fitted(table: Floats) -> SGPMIC:
     """Return a model of ``table`` that tests must not change."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return SGPMIC(3).set_params(**QUICK).fit(table)

@@ -105,8 +105,7 @@ def test_former_name_of_cluster_tendency(table: Floats, quick_fit: Fit) -> None:
 
 
 def test_clusters_give_no_warning(four_blobs: Floats) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", NoStructureWarning)
+    with warnings.catch_warnings(action="error", category=NoStructureWarning):
         model = SGPMIC(4, n_inducing=10, max_iter=1, random_state=0).fit(four_blobs)
     assert model.cluster_tendency_ is not None
     assert model.cluster_tendency_.supported

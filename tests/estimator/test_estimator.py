@@ -122,8 +122,7 @@ def test_cluster_0_is_the_largest_if_rows_repeat(seed: int) -> None:
     rows = np.random.default_rng(seed).integers(0, 3, size=(150, 3)).astype(float)
     start = Start(embedding="random", n_retries=0)
     model = SGPMIC(4, committee=None, start=start, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model.fit(rows)
     assert (np.diff(np.bincount(model.labels_, minlength=4)) <= 0).all()
 
@@ -141,8 +140,7 @@ def test_the_seed_matters_for_random_starts_only(
     table: Floats, options: dict[str, Any], same: bool
 ) -> None:
     models = [SGPMIC(3, random_state=seed, max_iter=3, **options) for seed in (0, 1)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         one, other = (model.fit(table).embedding_ for model in models)
     assert np.array_equal(one, other) == same
 
@@ -228,8 +226,7 @@ def test_density_of_one_gaussian_is_honest() -> None:
     direction = np.array([3.0, 2.0, 1.0])
     Y = rng.normal(size=(300, 1)) * direction + 0.5 * rng.normal(size=(300, 3))
     truth = multivariate_normal(np.zeros(3), np.outer(direction, direction) + 0.25 * np.eye(3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = SGPMIC(1, 1, kernel="linear", n_inducing=5, start=Start("pca"), random_state=0)
         model.fit(Y)
     new = truth.rvs(2000, random_state=1)
@@ -367,8 +364,7 @@ def test_polars_in_and_out(table: Floats, quick_fit: Fit, fitted: SGPMIC) -> Non
 
 def test_in_a_pipeline_and_cloned(table: Floats) -> None:
     pipeline = make_pipeline(StandardScaler(), SGPMIC(3).set_params(**QUICK))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         labels = pipeline.fit_predict(table)
     assert adjusted_rand_score(TRUTH, labels) == 1.0
     kernel = RBF(gamma=[1.0, 2.0])
@@ -427,8 +423,7 @@ def test_the_former_name_of_the_scaler(fitted: SGPMIC) -> None:
     with pytest.warns(FutureWarning, match="scaler_"):
         assert fitted.units_ is fitted.scaler_
     assert not hasattr(fitted, "no_such_name_")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert "units_" not in dir(fitted)
 
 

@@ -41,8 +41,7 @@ def frame(table: Floats) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def mixed(frame: pd.DataFrame) -> SGPMIC:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return SGPMIC(3).set_params(**QUICK).fit(frame)
 
 
@@ -113,8 +112,7 @@ def test_ids_and_codes_among_plain_numbers_are_warned_of(table: Floats) -> None:
 @pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer, load_digits])
 def test_ordinary_numbers_are_not_warned_of(load: Callable[..., Any]) -> None:
     frame = load(as_frame=True).data.assign(month=lambda X: np.arange(len(X)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         warn_of_columns(frame.to_numpy(dtype=np.float64), list(frame))
 
 

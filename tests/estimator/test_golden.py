@@ -59,8 +59,7 @@ def labels_of(name: str) -> np.ndarray:
     make, parameters = FITS[name]
     parameters = dict(parameters)
     new = SGPMIC.as_published if parameters.pop("as_published", False) else SGPMIC
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         labels: np.ndarray = new(random_state=0, **parameters).fit_predict(make())
     return labels
 

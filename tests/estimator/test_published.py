@@ -25,8 +25,7 @@ def test_within_three_points_of_the_paper(name: str, n_clusters: int, published:
     Y, classes = data.Y, data.classes
     scores = []
     for seed in range(5):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = SGPMIC.as_published(n_clusters, 1, random_state=seed).fit(Y)
         scores.append(purity(classes, model.labels_))
     # The paper has means, too; in single runs that do not converge, rounding decides.

@@ -31,8 +31,7 @@ def two_distinct_rows() -> np.ndarray:
 @pytest.mark.parametrize("seed", range(3))
 def test_standardized_iris_has_three_clusters(seed: int) -> None:
     """From the first start alone most seeds merge two of the species."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StartWarning)
+    with warnings.catch_warnings(action="ignore", category=StartWarning):
         model = SGPMIC(3, committee=None, random_state=seed).fit(scale(load_iris().data))
     assert np.bincount(model.labels_, minlength=3).min() > 20
     kept = next(start for start in model.starts_ if start["kept"])
@@ -58,8 +57,7 @@ def test_interrupted_in_the_further_start(tmp_path: Path) -> None:
             raise Interrupted
 
     def fit(**others: Any) -> SGPMIC:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             model = SGPMIC(3, tol=0.0).set_params(start__embedding="pca", **SETTINGS, **others)
             return model.fit(two_distinct_rows())
 

@@ -22,6 +22,5 @@ FAILING = dict.fromkeys(
     expected_failed_checks=lambda estimator: FAILING,
 )
 def test_sklearn_convention(estimator: SGPMIC, check: Callable[[SGPMIC], None]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         check(estimator)

@@ -46,8 +46,7 @@ def test_overlapping_blobs_stay_three() -> None:
 
 @pytest.fixture(scope="module")
 def model(table: Floats) -> SGPMIC:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return SGPMIC(
             3, latent="variational", committee=None, n_inducing=10, max_iter=3, random_state=0
         ).fit(table)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -289,18 +289,15 @@ def test_of_many_threads_one_compiles(folder: Path, power: Counted) -> None:
     results: list[list[float]] = []
     barrier = threading.Barrier(8)
 
-    def work() -> None:
+    def work(_: int) -> None:
         barrier.wait()
         for round_ in range(20):
             results.append(power.program(np.full(3, 2.0), 2).tolist())
             if round_ % 5 == 4:
                 compile_cache.clear_programs()
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
     assert results == [[4.0] * 3] * 160
     assert power.traced == [1]
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def test_of_many_that_come_and_go_one_has_it(tmp_path: Path) -> None:
     inside, most, refused = 0, 0, 0
     count = threading.Lock()
 
-    def work() -> None:
+    def work(_: int) -> None:
         nonlocal inside, most, refused
         for _ in range(300):
             lock = FolderLock(tmp_path)
@@ -113,11 +114,8 @@ def test_of_many_that_come_and_go_one_has_it(tmp_path: Path) -> None:
                 inside -= 1
             lock.release()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert most == 1
     assert refused > 0, "they must meet, or this tests nothing"
 
@@ -142,11 +140,8 @@ def test_two_fits_at_once_leave_one_fit_s_results(table: Path, tmp_path: Path) -
         folder.finish(record(name))
         folder.leave()
 
-    threads = [threading.Thread(target=fit, args=[name]) for name in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(fit, "ab"))
     name = run.read_record()["table"]
     assert {file.read_text() for file in run.results[:3]} == {name}
     assert all(re.search("Another sgpmic is writing", words) for words in said)

@@ -280,8 +280,7 @@ class Learned(Exception):
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -58,18 +59,15 @@ def test_the_last_may_be_another_thread() -> None:
 def test_many_threads_at_once() -> None:
     wrong: list[set[int]] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(50):
             with numerics():
                 found = blas_threads()
                 if found != {1}:
                     wrong.append(found)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not wrong
     assert blas_threads() == {2}
 

@@ -14,7 +14,7 @@ from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.reference_noise import mixed_columns
 from sgpmic.committee.tendency import ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import take_vote, vote_on
-from sgpmic.learning.preprocessing import find_categories, fit_scaler
+from sgpmic.learning.preprocessing import find_categories, fit_scaler, usual_range
 from sgpmic.process_group import ProcessGroup
 
 
@@ -239,7 +239,11 @@ def test_rounding_errors_make_no_outliers_of_what_differs_from_the_usual_value()
     assert committee_view(Y, Y, fit_scaler(Y, group, "each"), group).rows is Y
 
 
-def test_a_long_tail_is_no_outlier() -> None:
+@pytest.mark.parametrize("n_missing", [0, 180])
+def test_a_long_tail_is_no_outlier(n_missing: int) -> None:
+    """However few values of a feature are known."""
     Y = np.exp(2.0 * np.random.default_rng(0).normal(size=(200, 4)))
-    group = ProcessGroup(200)
-    assert committee_view(Y, Y, fit_scaler(Y, group, "each"), group).rows is Y
+    Y[:n_missing] = np.nan
+    low, high = usual_range(Y)
+    np.testing.assert_array_equal(low, -np.inf)
+    np.testing.assert_array_equal(high, np.inf)

@@ -112,8 +112,7 @@ def test_missing_points_are_slightly_shifted_rows(method: str) -> None:
 def test_degenerate_tables_give_distinct_finite_points_without_warnings(
     X: Floats, method: str
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         found = choose_inducing(X, 12, method, rng())
     assert found.shape == (12, X.shape[1])
     assert np.isfinite(found).all()

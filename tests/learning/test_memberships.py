@@ -245,8 +245,7 @@ def test_mixture_falls_back_when_scikit_learn_gives_up(monkeypatch: pytest.Monke
 def test_degenerate_tables_give_proper_memberships_without_warnings(
     X: Floats, n_clusters: int, method: str
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         found = initial_memberships(X, n_clusters, method, rng())
     assert found.shape == (X.shape[0], n_clusters)
     assert np.all(found >= 0.0)

@@ -115,8 +115,7 @@ def test_each_is_what_a_standard_scaler_in_front_would_do(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_wine_needs_no_scaler_any_more() -> None:
     Y, classes = load_wine(return_X_y=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         auto = SGPMIC(3, committee=None, random_state=0).fit(Y)
         one = SGPMIC(3, scale="one", committee=None, random_state=0).fit(Y)
     assert adjusted_rand_score(classes, auto.labels_) > 0.75

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
-from sgpmic.kernels import Kernel, unstack
 from sgpmic.learning.em import IterationInfo, State, em_iteration, first_state, last_e_step
 from sgpmic.learning.settings import EMOptions
 from support import dense, mixtures
-from support.random_problems import Sizes, our_problem, random_problem
+from support.random_problems import Sizes, dense_problem, our_problem, random_problem
 
 SIZES = Sizes(N=18, P=3, Q=2, M=2, U=4)
 BLOCK = 7  # three blocks of six rows
@@ -69,31 +67,9 @@ def begin(kind: str, chosen: EMOptions, strength: float, seed: int) -> tuple[den
     return problem, state
 
 
-def dense_view(problem: dense.Problem, state: State) -> dense.Problem:
-    """Return a state as a problem of the dense evaluation."""
-    mappings = state.mappings
-    kernels: list[Kernel] = unstack(jax.tree.map(np.asarray, mappings.kernels))
-    mixture = (
-        np.asarray(state.mixture.weights),
-        np.asarray(state.mixture.means),
-        np.asarray(state.mixture.covariances),
-    )
-    return dense.Problem(
-        Y=problem.Y,
-        X=np.asarray(state.parameters.X)[: SIZES.N],
-        Z=np.asarray(mappings.Z),
-        kernels=tuple(dense.DenseKernel(k.name, **k.parameters()) for k in kernels),
-        beta=float(mappings.beta),
-        S=np.asarray(state.S)[: SIZES.N],
-        weights=mixture[0],
-        means=mixture[1],
-        covariances=mixture[2],
-    )
-
-
 def objective(problem: dense.Problem, state: State) -> float:
     """Return bound plus log prior of a state, with N×N matrices."""
-    here = dense_view(problem, state)
+    here = dense_problem(problem.Y, state)
     mixture = (here.weights, here.means, here.covariances)
     nu, omega = float(state.conjugate.pseudo_counts[0]), np.asarray(state.conjugate.scale)
     return dense.bound(here) + mixtures.log_conjugate(mixture, nu, omega)
@@ -154,7 +130,7 @@ def test_a_raised_jitter_stays_and_is_the_objective_s() -> None:
     new, info = em_iteration(state._replace(jitter=np.full(SIZES.M, raised)), rows, BASE)
     assert float(info.jitter) == raised
     np.testing.assert_array_equal(new.jitter, raised)
-    here = dense_view(problem, new)
+    here = dense_problem(problem.Y, new)
     # A stationary kernel's diagonal is constant, so jitter is the same as more white noise.
     whiter = tuple(
         replace(k, white=k.white + raised * (k.variance + k.bias + k.white)) for k in here.kernels
@@ -170,7 +146,7 @@ def test_the_last_e_step_is_the_dense_one() -> None:
     rows = our_problem(problem, BLOCK).rows
     last = last_e_step(state, rows, BASE)
     S = last.S
-    expected = dense.responsibilities(dense_view(problem, state))
+    expected = dense.responsibilities(dense_problem(problem.Y, state))
     np.testing.assert_allclose(S[: SIZES.N], expected, rtol=1e-8, atol=1e-12)
     before = objective(problem, state)
     assert objective(problem, state._replace(S=S)) >= before - 1e-9 * abs(before)

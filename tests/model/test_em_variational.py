@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sgpmic.kernels import unstack
 from sgpmic.learning.em import (
     State,
     em_iteration,
@@ -23,7 +22,7 @@ from sgpmic.model.bound import add_latent
 from sgpmic.model.rows import Rows
 from sgpmic.model.uncertain import entropy_of_points, sigma_points
 from support import dense, psi
-from support.random_problems import Sizes, our_problem, random_problem
+from support.random_problems import Sizes, dense_problem, our_problem, random_problem
 
 SIZES = Sizes(N=17, P=3, Q=2, M=2, U=4)
 BLOCK = 7  # three blocks of six rows, one of them padding
@@ -86,20 +85,9 @@ def latent_part(state: State, rows: Rows, chosen: EMOptions) -> Any:
 
 def objective(problem: dense.Problem, state: State, rows: Rows, chosen: EMOptions) -> float:
     """Return the bound of a state, its data term with N×N matrices."""
-    mappings, parameters, N = state.mappings, state.parameters, SIZES.N
-    kernels = unstack(jax.tree.map(np.asarray, mappings.kernels))
-    here = dense.Problem(
-        Y=problem.Y,
-        X=np.asarray(parameters.X)[:N],
-        Z=np.asarray(mappings.Z),
-        kernels=tuple(dense.DenseKernel(k.name, **k.parameters()) for k in kernels),
-        beta=float(mappings.beta),
-        S=np.asarray(state.S)[:N],
-        weights=np.asarray(state.mixture.weights),
-        means=np.asarray(state.mixture.means),
-        covariances=np.asarray(state.mixture.covariances),
-    )
-    data = psi.data_term(here, np.asarray(parameters.x_std)[:N], *sigma_points(SIZES.Q))
+    here = dense_problem(problem.Y, state)
+    x_std = np.asarray(state.parameters.x_std)[: SIZES.N]
+    data = psi.data_term(here, x_std, *sigma_points(SIZES.Q))
     return data + float(latent_part(state, rows, chosen))
 
 

@@ -20,23 +20,18 @@ from sgpmic.model.row_pass.processor import Part
 from sgpmic.model.row_pass.sums import ROWS, _sums, statistics
 from sgpmic.model.rows import GPU_BLOCKS, GPU_MULTIPLE, block_shape, gpu_memory_on, make_rows
 from support.dense import KINDS
-from support.random_problems import Ours, Sizes, our_problem, random_problem
+from support.random_problems import (
+    Ours,
+    Sizes,
+    assert_trees_close,
+    our_problem,
+    random_problem,
+)
 
 SIZES = Sizes(N=45, P=3, Q=2, M=2, U=6)
 BLOCK = 8  # six blocks, three places of padding
 #: Memory for everything, and for nothing but a block.
 MEMORIES = {"at once": 2**30, "block by block": 1}
-TOLERANCE = 1e-11
-
-
-def close(found: Any, expected: Any) -> None:
-    """Compare two trees, every leaf relative to its largest entry."""
-    leaves, others = jax.tree.leaves(found), jax.tree.leaves(expected)
-    assert len(leaves) == len(others)
-    for ours, theirs in zip(leaves, others, strict=True):
-        assert np.shape(ours) == np.shape(theirs)
-        scale = np.abs(theirs).max()
-        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE * scale)
 
 
 def example(kind: str = "rbf", *, ard: bool = False, sizes: Sizes = SIZES) -> Ours:
@@ -65,7 +60,7 @@ def test_same_sums_and_derivatives(kind: str, ard: bool) -> None:
     ours = example(kind, ard=ard)
     expected = pulled_back(ours, any_cotangents(), gpu_memory=0)
     for gpu_memory in MEMORIES.values():
-        close(pulled_back(ours, any_cotangents(), gpu_memory=gpu_memory), expected)
+        assert_trees_close(pulled_back(ours, any_cotangents(), gpu_memory=gpu_memory), expected)
 
 
 def test_on_own_rows() -> None:
@@ -73,7 +68,9 @@ def test_on_own_rows() -> None:
     mesh = Mesh(np.array(jax.devices()[:1]), (ROWS,), axis_types=(AxisType.Auto,))
     expected = pulled_back(example(), any_cotangents(), gpu_memory=0)
     for gpu_memory in MEMORIES.values():
-        close(pulled_back(example(), any_cotangents(), gpu_memory=gpu_memory, mesh=mesh), expected)
+        assert_trees_close(
+            pulled_back(example(), any_cotangents(), gpu_memory=gpu_memory, mesh=mesh), expected
+        )
 
 
 @pytest.mark.parametrize(("U", "N"), [(6, 45), (7, 23), (8, 40)])
@@ -87,7 +84,7 @@ def test_hand_written_sums(U: int, N: int) -> None:
     dK = jnp.asarray(np.random.default_rng(2).normal(size=(2, U, ours.rows.n_padded)))
     arguments = (both, dK, rows.t, rows.x, Z, kernels.bias)
     found = jax.jit(partial(gpu.sums_by_hand, interpret=True))(*arguments)
-    close(found, jax.jit(gpu.rbf_sums)(*arguments))
+    assert_trees_close(found, jax.jit(gpu.rbf_sums)(*arguments))
 
 
 @pytest.mark.parametrize("ard", [False, True])
@@ -96,7 +93,7 @@ def test_hand_written_operand(ard: bool) -> None:
     kernels, Z, _ = ours.mappings
     rows = jax.jit(gpu.gpu_rows)(Part(ours.X, ours.S, ours.rows.Y))
     found = jax.jit(partial(gpu.operand_by_hand, interpret=True))(kernels, Z, rows)
-    close(found, jax.jit(gpu.operand)(kernels, Z, rows))
+    assert_trees_close(found, jax.jit(gpu.operand)(kernels, Z, rows))
 
 
 @jax.jit
@@ -112,7 +109,7 @@ def of_the_model(ours: Ours) -> Any:
 def test_same_bound_gradient_and_e_step() -> None:
     ours = example()
     wide = ours._replace(rows=replace(ours.rows, gpu_memory=2**30))
-    close(of_the_model(wide), of_the_model(ours))
+    assert_trees_close(of_the_model(wide), of_the_model(ours))
 
 
 def test_padding_changes_nothing() -> None:
@@ -125,7 +122,7 @@ def test_padding_changes_nothing() -> None:
         )
         expected, pulled = pulled_back(clean, any_cotangents(), gpu_memory=gpu_memory)
         assert not np.any(by_X[45:])
-        close((sums, by_kernels, by_Z, by_X), (expected, *pulled[:3]))
+        assert_trees_close((sums, by_kernels, by_Z, by_X), (expected, *pulled[:3]))
 
 
 def test_what_is_kept() -> None:
@@ -194,4 +191,4 @@ def test_memory_of_devices() -> None:
 def test_both_ways_to_the_scatter() -> None:
     rng = np.random.default_rng(3)
     X, S, means = (jnp.asarray(rng.uniform(size=size)) for size in ((50, 3), (50, 2), (2, 3)))
-    close(_scatter_written_out(X, S, means), _scatter_by_products(X, S, means))
+    assert_trees_close(_scatter_written_out(X, S, means), _scatter_by_products(X, S, means))

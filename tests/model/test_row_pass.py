@@ -22,22 +22,17 @@ from sgpmic.model.bound import Mappings, data_term
 from sgpmic.model.row_pass.sums import statistics
 from sgpmic.model.rows import Rows, block_shape, make_rows, padded_clusters, padded_features
 from support.dense import KINDS
-from support.random_problems import Ours, Sizes, our_problem, random_problem
+from support.random_problems import (
+    Ours,
+    Sizes,
+    assert_trees_close,
+    our_problem,
+    random_problem,
+)
 
 SIZES = Sizes(N=13, P=4, Q=2, M=2, U=4)  # four features: no padding
-TOLERANCE = 1e-11
 #: Size of a block and the padding that follows from 13 rows.
 BLOCKINGS = {"one": (13, 0), "single rows": (1, 0), "ragged": (5, 2)}
-
-
-def close(found: Any, expected: Any) -> None:
-    """Compare two trees, every leaf relative to its largest entry."""
-    leaves, others = jax.tree.leaves(found), jax.tree.leaves(expected)
-    assert len(leaves) == len(others)
-    for ours, theirs in zip(leaves, others, strict=True):
-        assert np.shape(ours) == np.shape(theirs)
-        scale = np.abs(theirs).max()
-        np.testing.assert_allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE * scale)
 
 
 def example(kind: str, block: int, *, ard: bool = False) -> Ours:
@@ -112,7 +107,7 @@ def test_blocks_change_neither_value_nor_gradient() -> None:
         value, (by_processes, by_X, by_S) = value_and_gradient(
             ours.mappings, ours.X, ours.S, ours.rows
         )
-        close((value, (by_processes, by_X[:13], by_S[:13])), expected)
+        assert_trees_close((value, (by_processes, by_X[:13], by_S[:13])), expected)
         assert not np.any(by_X[13:])
 
 
@@ -142,7 +137,7 @@ def test_reverse_rule_is_that_of_automatic_differentiation(kind: str) -> None:
     Y = example(kind, block=13, ard=True).rows.Y[0].T
     expected = plainly_pulled_back(kernels, Z, ours.X[:13], ours.S[:13], Y, cotangents)
     # White has no part in the sums; automatic differentiation says so with zeros as well.
-    close((sums, (by_kernels, by_Z, by_X[:13], by_S[:13])), expected)
+    assert_trees_close((sums, (by_kernels, by_Z, by_X[:13], by_S[:13])), expected)
 
 
 def test_padding_rows_change_nothing() -> None:
@@ -157,8 +152,8 @@ def test_padding_rows_change_nothing() -> None:
     expected = value_and_gradient(clean.mappings, clean.X, clean.S, clean.rows)
     value, (by_processes, by_X, by_S) = value_and_gradient(clean.mappings, X, clean.S, rows)
     assert not np.any(by_X[13:])
-    close((value, by_processes, by_X), (expected[0], *expected[1][:2]))
-    close(by_S[:13], expected[1][2][:13])
+    assert_trees_close((value, by_processes, by_X), (expected[0], *expected[1][:2]))
+    assert_trees_close(by_S[:13], expected[1][2][:13])
 
 
 # ----------------------------------------------------------------------------- rows in blocks

@@ -49,8 +49,7 @@ def deep(frame: pd.DataFrame, unfitted: SGPMIC) -> SGPMIC:
 
 
 def quietly(model: SGPMIC, frame: pd.DataFrame) -> SGPMIC:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         return clone(model).fit(frame)
 
 

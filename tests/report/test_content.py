@@ -97,6 +97,20 @@ class TestProfiles:
         clear = abs(without) > 1.0
         assert (found[clear] / without[clear] > 0.35).all()
 
+    def test_a_small_cluster_far_away_has_its_own_mean(self):
+        values = np.random.default_rng(0).normal(size=(500, 2))
+        labels = (np.arange(500) < 8).astype(int)
+        values[:8, 0] += 1000.0
+        values[20, 0] = 1e6  # but this is a wrong value
+        found = cluster_profiles(values, labels, 2)
+        np.testing.assert_allclose(found.inside[1], values[:8].mean(axis=0))
+        np.testing.assert_allclose(found.inside[0], 0.0, atol=0.2)
+
+    def test_a_table_without_rows_has_no_differences(self):
+        found = cluster_profiles(np.zeros((0, 2)), np.zeros(0, np.int64), 1)
+        np.testing.assert_array_equal(found.effects, np.zeros((1, 2)))
+        assert np.isnan(found.inside).all()
+
     def test_units_do_not_matter(self):
         iris = load_iris()
         there = cluster_profiles(1e6 + 1e3 * iris.data, iris.target, 3).effects

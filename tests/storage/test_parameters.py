@@ -47,8 +47,7 @@ def test_settings_of_an_earlier_version() -> None:
         "Computation": {"block_size": 64, "batch_size": 4096, "checkpoint_every": 1},
     }
     parameters = {n.lower(): {"settings": n, "values": v} for n, v in values.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         assert decode_parameters(parameters, {}) == {
             "committee": Committee(strength=5.0),
             "computation": Computation(block_size=64),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sgpmic.kernels import KERNELS, Kernel, stack
+from sgpmic.kernels import KERNELS, Kernel, stack, unstack
+from sgpmic.learning.em import State
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.rows import Rows, make_rows, pad_rows
@@ -109,3 +111,29 @@ def our_problem(problem: Problem, block: int | None = None) -> Ours:
         jnp.asarray(pad_rows(problem.S, rows.n_padded)),
         rows,
     )
+
+
+def dense_problem(Y: np.ndarray, state: State) -> Problem:
+    """Return the state of a fit as a problem of the dense evaluation."""
+    state = jax.tree.map(np.asarray, state)
+    kernels: list[Kernel] = unstack(state.mappings.kernels)
+    return Problem(
+        Y=Y,
+        X=state.parameters.X[: len(Y)],
+        Z=state.mappings.Z,
+        kernels=tuple(DenseKernel(each.name, **each.parameters()) for each in kernels),
+        beta=float(state.mappings.beta),
+        S=state.S[: len(Y)],
+        weights=state.mixture.weights,
+        means=state.mixture.means,
+        covariances=state.mixture.covariances,
+    )
+
+
+def assert_trees_close(found: Any, expected: Any) -> None:
+    """Compare two trees, every leaf relative to its largest entry."""
+    leaves, others = jax.tree.leaves(found), jax.tree.leaves(expected)
+    assert len(leaves) == len(others)
+    for ours, theirs in zip(leaves, others, strict=True):
+        assert np.shape(ours) == np.shape(theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-11 * np.abs(theirs).max())

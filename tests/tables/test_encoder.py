@@ -272,8 +272,7 @@ def test_columns_are_found_by_name() -> None:
     encoder = TableEncoder().fit(table)
     expected = encoder.transform(table)
     shuffled = {name: table[name] for name in reversed(table)} | {"extra": ["?"] * 120}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         np.testing.assert_array_equal(encoder.transform(shuffled), expected)
     del shuffled["color"]
     with pytest.warns(SGPMICWarning, match="no column 'color'"):
@@ -480,8 +479,7 @@ def test_no_damage_ends_in_a_traceback(data: st.DataObject) -> None:
         encoder = TableEncoder.from_dict(state)
     except ValueError:
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SGPMICWarning)
+    with warnings.catch_warnings(action="ignore", category=SGPMICWarning):
         encoder.transform(rich())
 
 

@@ -87,8 +87,7 @@ def tables(draw: st.DrawFn) -> dict[str, list[Any]]:
 def test_any_table_goes_through_or_gets_one_sentence(
     table: dict[str, list[Any]], log: str | bool
 ) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         encoder = TableEncoder(log=log)
         try:
             encoded = encoder.fit_transform(table)
@@ -116,8 +115,7 @@ def test_any_table_goes_through_or_gets_one_sentence(
 @given(tables(), tables())
 def test_any_other_table_can_follow(table: dict[str, Any], other: dict[str, Any]) -> None:
     other = {name: cells for name, cells in zip(table, other.values(), strict=False)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         try:
             encoded = TableEncoder().fit(table).transform(other)
         except ValueError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ from sgpmic import TableEncoder
 from sgpmic.tables.cell_text import (
     find_date_order,
     find_decimal,
+    numeric_date,
     parse_date,
     parse_number,
     parse_time,
 )
-from sgpmic.tables.columns import Column, DateEncoding
+from sgpmic.tables.columns import Column, DateEncoding, NumberEncoding
 from sgpmic.tables.conversions import cells_of
 from sgpmic.tables.encoder import describe
 from sgpmic.tables.errors import TableError
@@ -77,6 +78,36 @@ def test_times_below_24_hours_are_durations_if_declared_as_numbers() -> None:
     cells = ["0:30", "7:15", "23:00"] * 5
     assert column_of(cells).kind == "date"
     assert column_of(cells, kinds={"x": "number"}).features == ("x (hours)",)
+
+
+def test_zero_has_no_logarithm_either() -> None:
+    found = NumberEncoding(shift=1.0).encode(cells_of(pa.array([-2.0, -1.0, 0.0, np.e - 1.0])))
+    np.testing.assert_allclose(found.values[:, 0], [np.nan, np.nan, 0.0, 1.0], atol=1e-15)
+    assert found.outside == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "when"),
+    [
+        (1000, datetime(1000, 1, 1)),
+        (9999, datetime(9999, 1, 1)),
+        (2013.5, None),
+        (10_000, None),
+        (20131231, datetime(2013, 12, 31)),
+        (20131331, None),
+        (20131231.5, None),
+        (1e8, datetime(1973, 3, 3, 9, 46, 40)),
+        (-1e9, datetime(1938, 4, 24, 22, 13, 20)),
+        (1e11, datetime(1973, 3, 3, 9, 46, 40)),
+        (1.1e14, None),
+        (np.nan, None),
+        (np.inf, None),
+    ],
+)
+def test_numbers_as_dates(value: float, when: datetime | None) -> None:
+    """Years, YYYYMMDD, and Unix time in seconds or milliseconds."""
+    days = None if when is None else (when - datetime(1970, 1, 1)) / timedelta(days=1)
+    assert numeric_date(float(value)) == pytest.approx(days)
 
 
 def test_short_durations_are_in_minutes_or_seconds() -> None:
@@ -369,11 +400,12 @@ def test_one_error_names_all_columns_that_are_wrong() -> None:
 def test_a_line_of_units_below_the_header_is_named() -> None:
     numbers = [str(i) for i in range(20)]
     table = {"length": ["(mm)", *numbers], "mass": ["(g)", *numbers], "site": ["", *"ab" * 10]}
-    with pytest.raises(TableError, match=r"row 1 looks like another line .*'length', 'mass'"):
+    table["day"] = ["(ISO)", *(f"2024-01-{i:02}" for i in range(1, 21))]
+    with pytest.raises(TableError, match=r"looks like .* or dates below \('length', 'mass', 'day'"):
         TableEncoder().fit(table)
     table["mass"][0] = "0"
     table["mass"][3] = "many"
-    with pytest.raises(TableError, match=r"2 columns cannot be used"):
+    with pytest.raises(TableError, match=r"3 columns cannot be used"):
         TableEncoder().fit(table)
 
 

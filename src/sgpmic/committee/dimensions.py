@@ -63,7 +63,7 @@ class View(NamedTuple):
     @property
     def n_factors(self) -> int:
         """Number of factors, the last features, that replace categories; 0 if there are none."""
-        return 0 if self.mixed is None else self.mixed.n_factors
+        return 0 if self.mixed is None else min(self.mixed.n_factors, len(self.mixed.indicators))
 
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:

@@ -314,12 +314,15 @@ def sample_numbers(
 
 def usual_range(sample: Floats) -> tuple[Floats, Floats]:
     """Return for each feature the limits beyond which values are outliers; NaN are ignored."""
+    n_known = (~np.isnan(sample)).sum(axis=0)
+    if not len(sample):
+        return np.full(len(n_known), -np.inf), np.full(len(n_known), np.inf)
     sample = np.where(np.isnan(sample).all(axis=0), 0.0, sample)
     quantile = np.nanquantile if np.isnan(sample).any() else np.quantile  # the former is slow
     first, median, third = quantile(sample, [0.25, 0.5, 0.75], axis=0)
     reach = _FARTHEST * (third - first)
     # Values are no outliers if many are as far, as in a long tail, or the usual ones all equal.
-    many = np.mean(abs(sample - median) > reach, axis=0) > _MOST_OUTLIERS
+    many = (abs(sample - median) > reach).sum(axis=0) > _MOST_OUTLIERS * n_known
     reach[many | (third - first <= 1e-9 * np.nanstd(sample, axis=0))] = np.inf
     return median - reach, median + reach
 

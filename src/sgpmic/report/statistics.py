@@ -21,7 +21,7 @@ LARGEST_EFFECT = 100.0
 # Integers, and other numbers, with more distinct values than this are not classes.
 _MOST_CLASSES, _MOST_STEPS = 20, 10
 
-# Rows from which outliers are told.
+# Size of the sample of rows that determines which values are outliers.
 _SAMPLED = 1000
 
 # Block size in numbers, to avoid a copy of the whole table.
@@ -62,17 +62,24 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     standard deviation :math:`s^2 = (\sum_{in}(y - \bar y_{in})^2 + \sum_{out}(y -
     \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and if one side has no rows, and
     clipped to ±:data:`LARGEST_EFFECT`. Missing values (NaN) are ignored, and outliers clipped: a
-    single wrong value could hide the differences of all others.
+    single wrong value could hide the differences of all others. Only the mean of a cluster that
+    consists of outliers, as a small one may, is that of its values as they are.
     """
     n, p = values.shape
     width = max(1, _BLOCK // max(n, 1))
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite range has no outliers
         low, high = usual_range(values[sample_numbers(n, _SAMPLED)])
-    parts = [
-        _profile_columns(np.clip(values[:, some], low[some], high[some]), labels, n_clusters)
-        for some in (slice(first, first + width) for first in range(0, p, width))
-    ]
-    return Profiles(*np.concatenate([np.zeros((5, n_clusters, 0)), *parts], axis=2))
+    parts = [np.zeros((5, n_clusters, 0))]
+    for some in (slice(first, first + width) for first in range(0, p, width)):
+        block = values[:, some]
+        clipped = np.clip(block, low[some], high[some])
+        part = _profile_columns(clipped, labels, n_clusters)
+        is_clipped = np.isfinite(block) & (clipped != block)
+        mostly = 2 * (np.eye(n_clusters)[labels].T @ is_clipped) > part[4]
+        if mostly.any():
+            part[0] = np.where(mostly, _profile_columns(block, labels, n_clusters)[0], part[0])
+        parts.append(part)
+    return Profiles(*np.concatenate(parts, axis=2))
 
 
 def strongest_first(effects: Floats) -> Ints:

@@ -135,7 +135,7 @@ def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
         if all("but also" in what and "(row 1):" in what for _, what in wrong):
             raise TableError(
                 f"row 1 looks like another line of the header: {len(wrong)} columns have text "
-                f"there and numbers below ({list_names(names)}); remove that line"
+                f"there but numbers or dates below ({list_names(names)}); remove that line"
             )
         listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
         listed += [f"and {len(wrong) - MOST_WRONG} more"] * (len(wrong) > MOST_WRONG)

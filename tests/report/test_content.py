@@ -92,19 +92,31 @@ class TestProfiles:
         iris = load_iris()
         wrong = iris.data.copy()
         wrong[149] *= 100.0
-        found = cluster_profiles(wrong, iris.target, 3).effects
+        found = cluster_profiles(wrong, iris.target, 3)
         without = cluster_profiles(iris.data, iris.target, 3).effects
         clear = abs(without) > 1.0
-        assert (found[clear] / without[clear] > 0.35).all()
+        assert (found.effects[clear] / without[clear] > 0.35).all()
+        # The means shown are nevertheless those of the table.
+        means = wrong[100:].mean(axis=0)
+        np.testing.assert_allclose(found.inside[2, [0, 2, 3]], means[[0, 2, 3]])
+        # ... except of sepal widths, which are smaller than those of the others.
+        assert found.inside[2, 1] < found.outside[2, 1] < means[1]
 
     def test_a_small_cluster_far_away_has_its_own_mean(self):
         values = np.random.default_rng(0).normal(size=(500, 2))
         labels = (np.arange(500) < 8).astype(int)
         values[:8, 0] += 1000.0
-        values[20, 0] = 1e6  # but this is a wrong value
         found = cluster_profiles(values, labels, 2)
         np.testing.assert_allclose(found.inside[1], values[:8].mean(axis=0))
         np.testing.assert_allclose(found.inside[0], 0.0, atol=0.2)
+
+    def test_means_do_not_contradict_effects(self):
+        values, labels = np.arange(100.0)[:, None], np.repeat([0, 1], 50)
+        values[0] = 1e6  # a wrong value, in the cluster of the smaller ones
+        found = cluster_profiles(values, labels, 2)
+        assert found.effects[1, 0] > 1.0
+        assert found.inside[1, 0] == 74.5 == found.outside[0, 0]
+        assert found.outside[1, 0] < 40.0
 
     def test_a_table_without_rows_has_no_differences(self):
         found = cluster_profiles(np.zeros((0, 2)), np.zeros(0, np.int64), 1)

@@ -27,7 +27,7 @@ from sgpmic.report.words import abbreviate, listing, shorten
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
 
-#: A number is medium in a cluster if distances from the cluster's mean are smaller there, by at
+#: A number is medium in a cluster if distances from the cluster's median are smaller there, by at
 #: least this effect (Cohen's "large"), and at least this share of the other rows is on each side.
 _MEDIUM_EFFECT, _EACH_SIDE = 0.8, 0.2
 
@@ -108,16 +108,15 @@ def _find_medium(
     values, labels = content.values[np.ix_(rows, numbers)], content.labels[rows]
     found: list[list[Difference]] = [[] for _ in range(content.n_clusters)]
     for m in np.unique(labels):
-        mine, center = labels == m, compared.inside[m, numbers]
+        mine = labels == m
+        center = np.ma.median(np.ma.masked_invalid(values[mine]), axis=0).filled(np.nan)
         apart = statistics.cluster_profiles(abs(values - center), mine.astype(int), 2)
         effects = -apart.certain[1] * apart.known[1] / mine.sum()
         others = values[~mine]
-        error = 1e-9 * np.nanmax(abs(values), axis=0, initial=0.0)  # of rounding, in the mean
-        below, above = others < center - error, others > center + error
-        sides = np.minimum(below.sum(axis=0), above.sum(axis=0))
+        sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
         for place in np.flatnonzero(effects >= _MEDIUM_EFFECT):
             j, effect = int(numbers[place]), float(effects[place])
-            means = float(center[place]), float(compared.outside[m, j])
+            means = float(compared.inside[m, j]), float(compared.outside[m, j])
             one = Difference(subjects[j], effect, *means, int(compared.known[m, j]), medium=True)
             if one.subject.kind == "number" and sides[place] >= _EACH_SIDE * len(others):
                 found[m].append(one)

@@ -62,24 +62,23 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     standard deviation :math:`s^2 = (\sum_{in}(y - \bar y_{in})^2 + \sum_{out}(y -
     \bar y_{out})^2) / (n - 2)`. It is 0 for constant features and if one side has no rows, and
     clipped to ±:data:`LARGEST_EFFECT`. Missing values (NaN) are ignored, and outliers clipped: a
-    single wrong value could hide the differences of all others. Only the mean of a cluster that
-    consists of outliers, as a small one may, is that of its values as they are.
+    single wrong value could hide the differences of all others. Means are those of the table,
+    unless outliers reverse the sign of their difference.
     """
     n, p = values.shape
     width = max(1, _BLOCK // max(n, 1))
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite range has no outliers
         low, high = usual_range(values[sample_numbers(n, _SAMPLED)])
-    parts = [np.zeros((5, n_clusters, 0))]
+    found = np.zeros((5, n_clusters, p))
     for some in (slice(first, first + width) for first in range(0, p, width)):
-        block = values[:, some]
-        clipped = np.clip(block, low[some], high[some])
-        part = _profile_columns(clipped, labels, n_clusters)
-        is_clipped = np.isfinite(block) & (clipped != block)
-        mostly = 2 * (np.eye(n_clusters)[labels].T @ is_clipped) > part[4]
-        if mostly.any():
-            part[0] = np.where(mostly, _profile_columns(block, labels, n_clusters)[0], part[0])
-        parts.append(part)
-    return Profiles(*np.concatenate(parts, axis=2))
+        block = np.where(np.isfinite(values[:, some]), values[:, some], np.nan)
+        usual = np.clip(block, low[some], high[some])
+        found[:, :, some] = part = _profile_columns(usual, labels, n_clusters)
+        if not np.array_equal(usual, block, equal_nan=True):
+            means = _profile_columns(block, labels, n_clusters)[:2]
+            agree = (means[0] > means[1]) == (part[0] > part[1])
+            found[:2, :, some] = np.where(agree, means, part[:2])
+    return Profiles(*found)
 
 
 def strongest_first(effects: Floats) -> Ints:

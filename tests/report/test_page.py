@@ -428,13 +428,17 @@ class TestCharts:
         assert low - slack <= min(found) <= max(found) <= low + width + slack
 
     def test_number(self):
-        assert [number(v) for v in (-1234567.0, 0.5, 1.23456, float("nan"), 1e-9)] == [
+        found = [number(v) for v in (-1234567.0, 2e10, 157432.18, 0.5, 1.23456, np.nan, 1e-9)]
+        assert found == [
             "−1,234,567",
+            "20,000,000,000",
+            "157,432",
             "0.5",
             "1.235",
             "–",
             "1e−09",
         ]
+        assert number(999.96, 3) == "1000"
 
     def test_histogram_counts_every_row(self):
         certainty = np.array([0.5, 0.51, 0.99, 1.0, 1.0])

@@ -73,10 +73,7 @@ class Subject(NamedTuple):
             return day(value, day_parts(self.cells))
         if self.kind == "time":
             return day(value, 1440, time_only=True)
-        if self.kind != "number":
-            return percent(value)
-        # Rounded to an integer, to avoid scientific notation.
-        return number(round(value)) if 1e3 <= abs(value) < 1e7 else number(value, 3)
+        return number(value, 3) if self.kind == "number" else percent(value)
 
     def condition(self, more: bool, below: float = 0.0, above: float = 0.0) -> Condition:
         """Return the condition that a cell is missing, has the level, or is at or above a cut.

@@ -52,7 +52,9 @@ def number(value: float, digits: int = 4) -> str:
         return "–"
     if abs(value) < 1e-12:  # a rounding error
         return "0"
-    if float(value).is_integer() and abs(value) < 1e7:
+    if 10.0**digits - 0.5 <= abs(value) < 1e15:  # not in scientific notation
+        value = round(value)
+    if float(value).is_integer() and abs(value) < 1e15:
         text = f"{int(value):,}" if abs(value) >= 1e4 else str(int(value))  # 1994 is a year
     else:
         text = f"{value:.{digits}g}"

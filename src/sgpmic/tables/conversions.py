@@ -184,6 +184,12 @@ def text_of(value: float | None) -> str:
     return "" if value is None or value != value else str(value).removesuffix(".0")
 
 
+def range_words(low: float, high: float) -> str:
+    """Format a range of numbers, large ones as integers rather than in scientific notation."""
+    ends = (f"{x:.0f}" if 1e6 <= abs(x) < 1e15 else f"{x:.6g}" for x in (low, high))
+    return " to ".join(ends)
+
+
 def date_words(days: float) -> str:
     """Format days since 1970 as a date, with the time if it is not midnight."""
     text = str(np.datetime64(round(days * 86_400), "s"))

@@ -22,7 +22,7 @@ import pyarrow as pa
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
 from sgpmic.tables.columns import Column, NumberEncoding, YesNoEncoding, naming_column, used_names
-from sgpmic.tables.conversions import column_words, with_plain_numbers
+from sgpmic.tables.conversions import column_words, range_words, with_plain_numbers
 from sgpmic.tables.errors import TableError, check_memory, list_names
 from sgpmic.tables.reader import Block, Table, TableReader, open_table
 
@@ -300,6 +300,6 @@ def _measured(encoder: TableEncoder, values: Floats) -> list[Column]:
         summary = columns[j].summary
         if columns[j].kind in ("number", "whole") and n_missing < len(values):
             cells = encoding.decode(features)
-            summary = f"{np.nanmin(cells):.6g} to {np.nanmax(cells):.6g}"
+            summary = range_words(np.nanmin(cells), np.nanmax(cells))
         columns[j] = replace(columns[j], summary=summary, n_missing=n_missing, n_rows=len(values))
     return columns

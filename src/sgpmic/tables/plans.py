@@ -25,7 +25,7 @@ from sgpmic.tables.columns import (
     circle,
     feature_names,
 )
-from sgpmic.tables.conversions import date_words
+from sgpmic.tables.conversions import date_words, range_words
 from sgpmic.tables.errors import quote, raise_wrong
 from sgpmic.tables.kinds import MOST_CLASSES, MOST_RENAMED, Plan, least_count
 
@@ -380,8 +380,7 @@ def _summary(plan: Plan) -> str:
         return f"{len(different)} distinct, such as {quote(different[0])}" if different else ""
     low, high = float(plan.present.min()), float(plan.present.max())
     if not isinstance(plan.encoding, DateEncoding):  # the kind may be "copy"
-        digits = 15 if low.is_integer() and high.is_integer() else 6
-        return f"{low:.{digits}g} to {high:.{digits}g}"
+        return range_words(low, high)
     if plan.is_time:
         clocks = (divmod(round(fraction * 1440), 60) for fraction in (low, high))
         return " to ".join(f"{hour:02d}:{minute:02d}" for hour, minute in clocks)

@@ -401,8 +401,11 @@ def test_a_line_of_units_below_the_header_is_named() -> None:
     numbers = [str(i) for i in range(20)]
     table = {"length": ["(mm)", *numbers], "mass": ["(g)", *numbers], "site": ["", *"ab" * 10]}
     table["day"] = ["(ISO)", *(f"2024-01-{i:02}" for i in range(1, 21))]
-    with pytest.raises(TableError, match=r"looks like .* or dates below \('length', 'mass', 'day'"):
+    with pytest.raises(TableError, match=r"row 1 is unlike .* 3 .*\('length', 'mass', 'day'\)"):
         TableEncoder().fit(table)
+    below = {name: ["", *cells] for name, cells in table.items()}  # as after a title
+    with pytest.raises(TableError, match=r"row 2 is unlike .* header, the lines above"):
+        TableEncoder().fit(below)
     table["mass"][0] = "0"
     table["mass"][3] = "many"
     with pytest.raises(TableError, match=r"3 columns cannot be used"):

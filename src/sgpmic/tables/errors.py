@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -132,10 +133,11 @@ def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     if len(wrong) == 1:
         raise TableError(f"column {quote(names[0])} {wrong[0][1]}", names)
     if wrong:
-        if all("but also" in what and "(row 1):" in what for _, what in wrong):
+        rows = {tuple(re.findall(r"but also .*\(row ([0-9]+)\):", what)) for _, what in wrong}
+        if len(rows) == 1 and any(rows):
             raise TableError(
-                f"row 1 looks like another line of the header: {len(wrong)} columns have text "
-                f"there but numbers or dates below ({list_names(names)}); remove that line"
+                f"row {rows.pop()[0]} is unlike the others: {len(wrong)} columns have text only "
+                f"there ({list_names(names)}); remove it or, if it is the header, the lines above"
             )
         listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
         listed += [f"and {len(wrong) - MOST_WRONG} more"] * (len(wrong) > MOST_WRONG)

@@ -296,6 +296,7 @@ def test_kinds(cells: list[Any], kind: str) -> None:
         ("x", list(range(100, 140)), "id"),
         ("x", [str(i) for i in range(40)], "id"),
         ("x", list(range(40, 0, -1)), "id"),
+        ("patient_no", [100 + 3 * i % 40 for i in range(40)], "id"),
         ("year", list(range(1980, 2020)), "whole"),
         ("x", [3 * i % 41 for i in range(40)], "whole"),
         ("customer_id", [3 * i % 41 for i in range(40)], "id"),

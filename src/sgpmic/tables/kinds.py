@@ -14,7 +14,7 @@ Rules for text columns, in order of precedence:
    *text*.
 
 Rules for numbers: a column of only 0 and 1 is *yes/no*. Integers that number the rows (consecutive
-in row order) are an *id*; so are unique integers in a column that is unnamed or named like an id,
+in any order) are an *id*; so are unique integers in a column that is unnamed or named like an id,
 and integers with more than twenty distinct values in a column named like an identifier (flight, zip
 code). Integers up to 2400 that are all valid times of day (1345 is 13:45) are a *date* if the name
 or the minutes suggest it, and so are YYYYMMDD dates if the name does. Integers with few distinct
@@ -487,7 +487,7 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
         return
     plan.kind, words = "whole", _words(plan.name)
     may_be_id = _FEWEST_FOR_ID <= n == len(different)
-    counts_rows = may_be_id and _counts_rows(present)
+    counts_rows = may_be_id and _counts_rows(different)
     unnamed = _UNNAMED.fullmatch(plan.name.strip()) is not None
     if set(different[:3].tolist()) == {0.0, 1.0}:
         plan.kind, plan.encoding = "yes_no", YesNoEncoding()
@@ -529,15 +529,15 @@ def _is_clock(different: Floats, words: set[str]) -> bool:
     return bool(words & _CLOCK_WORDS) or (len(minutes) >= 30 and len(hours) >= 6)
 
 
-def _counts_rows(values: Floats) -> bool:
-    """Return whether integers number the rows, up or down."""
-    steps = np.diff(values)
+def _counts_rows(different: Floats) -> bool:
+    """Return whether sorted distinct integers number the rows."""
+    steps = np.diff(different)
     step = np.median(steps)
     # With many rows, any constant step will do: the table may be a sample of a larger one.
-    if abs(step) != 1 and len(values) < _MANY:
+    if step != 1 and len(different) < _MANY:
         return False
     share = (steps == step).mean()
-    return bool(share == 1 or (len(values) >= _MANY and share >= _ALMOST_ALL))
+    return bool(share == 1 or (len(different) >= _MANY and share >= _ALMOST_ALL))
 
 
 def _too_large(values: Floats) -> str:

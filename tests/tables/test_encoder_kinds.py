@@ -369,6 +369,11 @@ def test_a_dropped_column_is_described_as_any_other(cells: list[str]) -> None:
     assert (dropped.kind, dropped.summary) == (column.kind, column.summary)
 
 
+def test_a_cell_that_is_not_understood_is_named() -> None:
+    cells = [f"{3 + i / 10}" if i % 4 else "<0.5" for i in range(80)]
+    assert "cells such as '<0.5' are not understood" in (column_of(cells, "CRP").warning or "")
+
+
 def test_numbers_that_are_not_understood_are_no_ids() -> None:
     column = column_of([f"{3139 + 7 * i:,}-" for i in range(20)], "balance")  # as SAP writes them
     assert column.kind == "text"

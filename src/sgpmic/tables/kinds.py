@@ -352,7 +352,7 @@ def _as_number(plan: Plan) -> bool:
     texts = _texts(plan.cells)
     if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
         return False
-    if not _may_be(texts, lambda text: any(parse_number(text, d) is not None for d in ".,")):
+    if not _may_be(texts, _is_any_number):
         return False
     decimal, open_question = find_decimal(texts)
     try:
@@ -420,6 +420,10 @@ def _as_date(plan: Plan) -> bool:
     return True
 
 
+def _is_any_number(text: str) -> bool:
+    return any(parse_number(text, decimal) is not None for decimal in ".,")
+
+
 def _is_any_date(text: str) -> bool:
     return any(parse_date(text, day_first) is not None for day_first in (True, False))
 
@@ -466,7 +470,9 @@ def _decide_levels(plan: Plan, present: list[str], codes: Ints, min_frequency: f
         plan.leave_out("text", "free text")
     is_vague = plan.kind == "text" or (plan.kind == "category" and len(counts) > MOST_CLASSES)
     if is_vague and are(_NEARLY) and not all(map(str.isdigit, present)):
-        plan.warn("its cells are not understood as numbers or dates")
+        odd = (word for word in present if not _is_any_number(word) and not _is_any_date(word))
+        such = quote(next(odd, present[0]))
+        plan.warn(f"cells such as {such} are not understood as numbers or dates")
 
 
 def _is_json(text: str) -> bool:

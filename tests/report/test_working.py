@@ -154,7 +154,9 @@ def test_box_among_emphasised_clusters(visit):
 
 
 def test_profile_of_the_selection(visit):
-    content = table_of_everything()
+    values = table_of_everything().values
+    values[0, 0] = 1e4  # a wrong value
+    content = table_of_everything(values=values)
     driver = visit(content)
     click(driver, "tool-box")
     draw_around(driver, [around(places(driver)[::3])[k] for k in (0, 2)])
@@ -162,9 +164,10 @@ def test_profile_of_the_selection(visit):
     assert state(driver)["picked"] == np.flatnonzero(inside).tolist()
     rows = driver.execute_script(
         "return [...document.querySelectorAll('#selection-effects tr')].map("
-        "r => [r.querySelector('bdi').textContent, r.querySelector('.figure').textContent])"
+        "r => ['bdi', 'small', '.figure'].map(each => r.querySelector(each).textContent))"
     )
-    shown = {name: float(effect.replace("−", "-")) for name, effect in rows}
+    means = {name: words for name, words, _ in rows}
+    shown = {name: float(effect.replace("−", "-")) for name, _, effect in rows}
     # The same by the functions of the cluster cards.
     compared = cluster_profiles(content.values.astype(np.float32), 1 - inside, 2)
     shares = level_shares(content.categories[0].codes, 3, 1 - inside, 2)
@@ -172,6 +175,8 @@ def test_profile_of_the_selection(visit):
         each.certain[0] * each.known[0] / inside.sum() for each in (compared, shares)
     )
     assert shown["width"] == pytest.approx(numbers[0], abs=0.006)
+    assert means["width"] == f"{compared.inside[0, 0]:.4g} against {compared.outside[0, 0]:.4g}"
+    assert compared.inside[0, 0] < 1.0  # the means do not contradict the effect
     strongest = int(np.argmax(abs(levels)))
     name = f"plan: {content.categories[0].levels[strongest]}"
     assert shown[name] == pytest.approx(levels[strongest], abs=0.006)

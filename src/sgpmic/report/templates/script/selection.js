@@ -117,25 +117,36 @@ function certainPart(effect, counts, more) {
   return Math.sign(effect) * Math.max(Math.abs(effect) - error, 0);
 }
 
-/** Means of a feature in selected and other rows, and the near end of Cohen's d's interval. */
-function compareNumbers(feature) {
+/** Counts, means and Cohen's d of a feature in other and selected rows, with values clipped. */
+function compareMeans(feature, low, high) {
   const counts = [0, 0], sums = [0, 0];
+  const clipped = (i) => Math.min(Math.max(valueOf(i, feature), low), high);
   for (let i = 0; i < n; i++) {
-    const value = valueOf(i, feature);
+    const value = clipped(i);
     if (Number.isNaN(value)) continue;
     counts[state.picked[i]]++;
     sums[state.picked[i]] += value;
   }
-  if (!counts[0] || !counts[1]) return null;
   const means = sums.map((sum, k) => sum / counts[k]);
   let scatter = 0;
   for (let i = 0; i < n; i++) {
-    const value = valueOf(i, feature);
+    const value = clipped(i);
     if (!Number.isNaN(value)) scatter += (value - means[state.picked[i]]) ** 2;
   }
   const deviation = Math.sqrt(scatter / Math.max(counts[0] + counts[1] - 2, 1));
   const apart = means[1] - means[0];
   const d = apart === 0 ? 0 : Math.max(-LARGEST_EFFECT, Math.min(LARGEST_EFFECT, apart / deviation));
+  return { counts, means, d };
+}
+
+/** Means of a feature in selected and other rows, and the near end of Cohen's d's interval. */
+function compareNumbers(feature) {
+  const [low, high] = [data.usual[0][feature] ?? -Infinity, data.usual[1][feature] ?? Infinity];
+  const usual = compareMeans(feature, low, high), { counts, d } = usual;
+  if (!counts[0] || !counts[1]) return null;
+  const table = compareMeans(feature, -Infinity, Infinity);
+  // As on the cards: the table's means, unless outliers reverse the sign of their difference.
+  const { means } = table.d * d < 0 ? usual : table;
   // Missing values count as no difference, as in explanations.py.
   const effect = (certainPart(d, counts, (d * d) / (2 * (counts[0] + counts[1]))) * counts[1]) / state.nPicked;
   const words = means.map((mean) => valueWords(mean, feature, 4));

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import sgpmic
 from sgpmic.storage.model_file import write_bytes
-from sgpmic.storage.run_folder import FolderLock, LockedError
+from sgpmic.storage.run_folder import FolderLock, RunFolderError
 
 _FORMAT = "sgpmic paper results"
 _VERSION = 1
@@ -96,8 +96,8 @@ class ResultsFile:
         self._lock = FolderLock(path.parent)
         try:
             self._lock.acquire()
-        except LockedError as owner:
-            raise ResultsError(f"{path} is in use by {owner}; wait for it.") from None
+        except RunFolderError as error:
+            raise ResultsError(str(error)) from None
         try:
             self._read()
         except BaseException:

@@ -21,7 +21,7 @@ from sgpmic._runtime import listening
 from sgpmic.cli import results as display_module
 from sgpmic.cli.app import app
 from sgpmic.cli.options import OPTIONS, in_options
-from sgpmic.cli.results import FitDisplay, fitting
+from sgpmic.cli.results import FitDisplay
 from sgpmic.exceptions import Advice, DimensionsWarning, InvalidParameterError
 from sgpmic.learning.starts import explain_choice
 
@@ -235,15 +235,6 @@ def test_the_progress_line_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> 
         (line,) = captured.get().rstrip("\n").split("\n")
         assert len(line) <= width
         assert words in line
-        assert "…" not in line or width == 40 or "sizes" in line
-
-
-def test_what_does_not_fit_is_left_out_from_the_end() -> None:
-    parts = ["iteration 3/20", "bound -1", "", "change 1e-3"]
-    assert fitting(parts, 80) == "iteration 3/20, bound -1, change 1e-3"
-    assert fitting(parts, 24) == "iteration 3/20, bound -1"
-    assert fitting(parts, 14) == "iteration 3/20"
-    assert fitting(parts, 5) == "iter…"
 
 
 def test_a_fit_says_what_it_does_and_what_was_wrong_with_it() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.helpers import here
 from tests.hardening.conftest import QUICK, record
 
-from sgpmic.storage.run_folder import FolderLock, LockedError, RunFolder, RunFolderError
+from sgpmic.storage.run_folder import FolderLock, RunFolder, RunFolderError
 
 HOLD = """
 import sys, time
@@ -103,7 +103,7 @@ def test_of_many_that_come_and_go_one_has_it(tmp_path: Path) -> None:
             lock = FolderLock(tmp_path)
             try:
                 lock.acquire()
-            except LockedError:
+            except RunFolderError:
                 refused += 1
                 continue
             with count:

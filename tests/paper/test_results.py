@@ -93,9 +93,9 @@ def test_a_damaged_line_is_named(tmp_path: Path, damage: str) -> None:
 def test_two_at_a_time_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     with ResultsFile(path) as file:
-        with pytest.raises(ResultsError, match="in use"):
+        with pytest.raises(ResultsError, match="is writing to"):
             ResultsFile(path)
         file.sort()
-        with pytest.raises(ResultsError, match="in use"):
+        with pytest.raises(ResultsError, match="is writing to"):
             ResultsFile(path)
     ResultsFile(path).__exit__(None, None, None)

@@ -388,7 +388,8 @@ class FitDisplay(Progress):
         self._say(["starting"])
 
     def _say(self, parts: Sequence[str], **more: Any) -> None:
-        self.update(self._task, description=fitting(parts, self._room), **more)
+        words = shortened(", ".join(filter(None, parts)), self._room)
+        self.update(self._task, description=words, **more)
 
     def announce(self, words: str) -> None:
         """Show the current step between iterations."""
@@ -416,17 +417,6 @@ class FitDisplay(Progress):
     def finish(self, words: str) -> None:
         """Complete the bar."""
         self._say([f"done: {words}"], completed=self.tasks[0].total)
-
-
-def fitting(parts: Sequence[str], width: int) -> str:
-    """Join as many leading parts as fit into ``width``, at least the first (truncated)."""
-    words = parts[0]
-    for part in parts[1:]:
-        longer = f"{words}, {part}" if part else words
-        if len(longer) > width:
-            break
-        words = longer
-    return shortened(words, width)
 
 
 #: Rows formatted at a time: an Arrow string array holds at most 2 GiB.

@@ -30,10 +30,6 @@ class RunFolderError(ValueError):
     """A folder cannot be used as requested; the message gives the reason in one sentence."""
 
 
-class LockedError(Exception):
-    """Another process holds the lock; the message names it if known."""
-
-
 class FolderLock:
     """An advisory lock on a folder: only one program at a time writes to it.
 
@@ -48,11 +44,14 @@ class FolderLock:
         )
 
     def acquire(self) -> None:
-        """Acquire the lock, or raise a LockedError if another process holds it."""
+        """Acquire the lock, or raise a RunFolderError if another process holds it."""
         try:
             self._lock.acquire()
         except Timeout:
-            raise LockedError(_owner(self._path)) from None
+            raise RunFolderError(
+                f"Another sgpmic is writing to {self._path.parent} ({_owner(self._path)}); wait "
+                "for it to end, or name another folder."
+            ) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise
@@ -151,7 +150,7 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is a file; name a folder with --out.")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._acquire()
+            self._lock.acquire()
             self._settle()
             self._check(force=force, resume=resume)
             if not resume and self.checkpoint.exists():
@@ -178,20 +177,11 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock on the folder."""
-        self._acquire()
+        self._lock.acquire()
         try:
             yield
         finally:
             self._lock.release()
-
-    def _acquire(self) -> None:
-        try:
-            self._lock.acquire()
-        except LockedError as owner:
-            raise RunFolderError(
-                f"Another sgpmic is writing to {self.path} ({owner}); wait for it to end, or name "
-                "another folder with --out."
-            ) from None
 
     def _settle(self) -> None:
         """Move complete results into place and remove incomplete ones."""

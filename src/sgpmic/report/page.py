@@ -149,7 +149,6 @@ def _environment() -> Environment:
         "number": words.any_number,
         "digits": lambda value, digits: number(float(value), digits),
         "decimals": lambda value: number(round(float(value), 3), 3),
-        "exact": words.exact_percent,
         "count": "{:,}".format,
         "kind": kind_words,
         "effect": lambda value: (

@@ -92,17 +92,6 @@ def any_number(value: object) -> str:
     return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
 
 
-def exact_percent(share: float) -> str:
-    """Format a probability in percent, with enough digits to tell it from 0 and 100 %."""
-    doubt = min(share, 1.0 - share)
-    if doubt >= 0.001 or doubt == 0:
-        return f"{100 * share:.1f} %"
-    if doubt < 1e-7:
-        return "> 99.99999 %" if share > 0.5 else "< 0.00001 %"
-    digits = -2 - int(np.floor(np.log10(doubt)))
-    return f"{100 * share:.{digits}f} %"
-
-
 def together(words: str) -> str:
     """Put no-break spaces before percent signs."""
     return words.replace(" %", "\N{NO-BREAK SPACE}%")

@@ -133,7 +133,8 @@ def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     if len(wrong) == 1:
         raise TableError(f"column {quote(names[0])} {wrong[0][1]}", names)
     if wrong:
-        rows = {tuple(re.findall(r"but also .*\(row ([0-9]+)\):", what)) for _, what in wrong}
+        # Near the top of a table, below a title, or as a second line of the header.
+        rows = {tuple(re.findall(r"but also .*\(row ([1-9])\):", what)) for _, what in wrong}
         if len(rows) == 1 and any(rows):
             raise TableError(
                 f"row {rows.pop()[0]} is unlike the others: {len(wrong)} columns have text only "

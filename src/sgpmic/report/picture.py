@@ -20,13 +20,7 @@ from scipy.special import logsumexp, ndtri
 
 from sgpmic._types import Floats, Ints
 from sgpmic.report.content import RunContent
-from sgpmic.report.statistics import (
-    Confusion,
-    NumberByCluster,
-    cholesky,
-    log_gaussian,
-    usual_limits,
-)
+from sgpmic.report.statistics import Confusion, NumberByCluster, cholesky, clip_limits, log_gaussian
 from sgpmic.report.words import day_parts, shorten
 
 #: Smallest width of an outline, relative to the cluster's Gaussian: rows may lie on a line.
@@ -343,7 +337,7 @@ def build_payload(
         "origins": origins.tolist(),
         "dayParts": [day_parts(values[:, j]) for j in dates],
         "values": pack_values(values, shown.values_type),
-        "usual": [[x if np.isfinite(x) else None for x in ends] for ends in usual_limits(values)],
+        "usual": [[x if np.isfinite(x) else None for x in ends] for ends in clip_limits(values)],
         "categories": [
             pack_levels(column.name, column.levels, column.codes[rows])
             for column in content.categories[: max(1, MAX_BYTES // len(rows))]

@@ -67,7 +67,7 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     """
     n, p = values.shape
     width = max(1, _BLOCK // max(n, 1))
-    low, high = usual_limits(values)
+    low, high = clip_limits(values)
     found = np.zeros((5, n_clusters, p))
     for some in (slice(first, first + width) for first in range(0, p, width)):
         block = np.where(np.isfinite(values[:, some]), values[:, some], np.nan)
@@ -80,7 +80,7 @@ def cluster_profiles(values: Floats, labels: Ints, n_clusters: int) -> Profiles:
     return Profiles(*found)
 
 
-def usual_limits(values: Floats) -> tuple[Floats, Floats]:
+def clip_limits(values: Floats) -> tuple[Floats, Floats]:
     """Return for each column the limits to which outliers are clipped."""
     with np.errstate(over="ignore", invalid="ignore"):  # an infinite range has no outliers
         return usual_range(values[sample_numbers(len(values), _SAMPLED)])

@@ -118,6 +118,13 @@ class TestProfiles:
         assert found.inside[1, 0] == 74.5 == found.outside[0, 0]
         assert found.outside[1, 0] < 40.0
 
+    def test_an_infinite_value_counts_as_missing(self):
+        values, labels = np.arange(100.0)[:, None], np.repeat([0, 1], 50)
+        values[99] = np.inf
+        found = cluster_profiles(values, labels, 2)
+        np.testing.assert_array_equal(found.known, [[50.0], [49.0]])
+        assert found.inside[1, 0] == 74.0
+
     def test_a_table_without_rows_has_no_differences(self):
         found = cluster_profiles(np.zeros((0, 2)), np.zeros(0, np.int64), 1)
         np.testing.assert_array_equal(found.effects, np.zeros((1, 2)))

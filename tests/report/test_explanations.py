@@ -306,6 +306,14 @@ def test_a_cluster_between_the_others_is_named_by_what_is_medium() -> None:
     assert [one.subject.name for one in versicolor.differences] == ["sepal_width_cm_"]
 
 
+def test_a_wrong_value_leaves_a_cluster_medium() -> None:
+    labels = np.arange(600) // 200
+    x = 3.0 * labels + np.random.default_rng(0).normal(0.0, 0.5, 600)
+    x[300] = 1e6
+    names = [one.name for one in explain(content_of(x[:, None], ["x"], labels))]
+    assert names == ["low x", "medium x", "high x"]
+
+
 def test_an_end_of_the_interval_that_excludes_nothing_is_left_out() -> None:
     """Half of the other rows lie below the cluster, the others among its upper rows."""
     x = np.concatenate([np.linspace(0, 1, 50), np.linspace(5, 6, 25), np.linspace(5.5, 6, 25)])

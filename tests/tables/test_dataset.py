@@ -60,6 +60,14 @@ def test_gaps_in_plain_numbers_are_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_judges")
+def test_ranges_of_large_numbers_are_written_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", a=VALUES[:, 1], big=np.linspace(1.25e6, 9.5e9, N))
+    data = read(path)
+    assert data.judged_by == 1000
+    assert data.columns[1]["summary"] == "1250000 to 9500000000"
+
+
+@pytest.mark.usefixtures("few_judges")
 def test_what_seems_constant_in_the_first_rows_of_a_large_table_is_kept(tmp_path: Path) -> None:
     late = np.where(np.arange(N) < 1500, 0.0, VALUES[:, 0])
     same = np.where(np.arange(N) < 1500, VALUES[:, 1], VALUES[:, 2])

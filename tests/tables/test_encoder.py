@@ -139,6 +139,14 @@ def test_which_levels_are_joined(cells: list[str], features: tuple[str, ...]) ->
         assert TableEncoder(min_frequency=0).fit(table).columns_[0].features == ("x=b",)
 
 
+def test_a_category_that_is_left_out_does_not_scale_the_numbers() -> None:
+    areas = np.arange(200.0) ** 2
+    encoder = TableEncoder()
+    found = encoder.fit_transform({"area": areas, "site": ["a"] * 199 + ["b"]})
+    assert not encoder.has_categories_
+    np.testing.assert_array_equal(found, areas[:, None])
+
+
 def test_a_declared_category_of_rare_levels_is_not_constant() -> None:
     table = {"x": [f"city {i // 2}" for i in range(120)], "filler": np.arange(120.0) ** 2}
     column = TableEncoder(kinds={"x": "category"}).fit(table).columns_[0]

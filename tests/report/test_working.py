@@ -156,6 +156,7 @@ def test_box_among_emphasised_clusters(visit):
 def test_profile_of_the_selection(visit):
     values = table_of_everything().values
     values[0, 0] = 1e4  # a wrong value
+    values[:, 2] = 157_432.2 + 1e4 * (np.arange(N) % 3)  # large numbers are written out
     content = table_of_everything(values=values)
     driver = visit(content)
     click(driver, "tool-box")
@@ -177,6 +178,7 @@ def test_profile_of_the_selection(visit):
     assert shown["width"] == pytest.approx(numbers[0], abs=0.006)
     assert means["width"] == f"{compared.inside[0, 0]:.4g} against {compared.outside[0, 0]:.4g}"
     assert compared.inside[0, 0] < 1.0  # the means do not contradict the effect
+    assert means[content.feature_names[2]] == "157,432 against 172,432"
     strongest = int(np.argmax(abs(levels)))
     name = f"plan: {content.categories[0].levels[strongest]}"
     assert shown[name] == pytest.approx(levels[strongest], abs=0.006)

@@ -51,12 +51,16 @@ function indexOfRow(row) {
   return rowNumbers.indexOf(row);
 }
 
-function number(value, digits) {
+function number(value, digits = 6) {
   if (!Number.isFinite(value)) return "–";
   if (Math.abs(value) < 1e-12) return "0"; // rounding error
-  const short = Number(value.toPrecision(digits || 6));
+  // As in the text of the page, large numbers are written out, but not beyond their precision.
+  const large = Math.abs(value) >= 10 ** digits - 0.5;
+  const short = large ? Math.round(Number(value.toPrecision(7))) : Number(value.toPrecision(digits));
   const size = Math.abs(short);
-  const text = size !== 0 && (size >= 1e9 || size < 1e-4) ? short.toExponential() : String(short);
+  let text = String(short); // 1994 is a year: no separator
+  if (size >= 1e15 || (size !== 0 && size < 1e-4)) text = short.toExponential();
+  else if (size >= 1e4 && Number.isInteger(short)) text = short.toLocaleString("en-US");
   return text.replace(/-/g, "−");
 }
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pickle
 import subprocess
 import sys
 import warnings
@@ -374,9 +375,10 @@ def test_in_a_pipeline_and_cloned(table: Floats) -> None:
 def test_warm_start_continues(table: Floats, quick_fit: Fit) -> None:
     straight = quick_fit(table, max_iter=6, tol=0.0)
     model = quick_fit(table, max_iter=3, tol=0.0, start__warm_start=True)
-    first = model.lower_bound_
+    first, unpickled = model.lower_bound_, pickle.loads(pickle.dumps(model))
     model.fit(table)
     assert model.lower_bound_ > first
+    assert unpickled.fit(table).lower_bound_ == model.lower_bound_
     # Not to the last digit: clusters were renumbered by size in between, and sums round otherwise.
     assert model.lower_bound_ == pytest.approx(straight.lower_bound_, rel=1e-6)
     with pytest.raises(ValueError, match="warm_start"):

@@ -233,6 +233,7 @@ def finish(
 def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
     """Return state, posterior and A⁻¹ as unpadded NumPy arrays with clusters in this order."""
     of_mappings: Any = slice(None) if len(last.A_inverse) == 1 else by_size
+    state = jax.tree.map(np.asarray, state)  # JAX would unpickle its own arrays as float32
 
     def sort(tree: Any, order: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[order], tree)

@@ -175,7 +175,8 @@ def on_chosen_device(method: Callable[_P, _R]) -> Callable[_P, _R]:
     def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         estimator: Any = args[0]
         refuse_after_fork()
-        with on_device(estimator.computation.device):
+        # Without a device, another object is rejected later, with the other settings.
+        with on_device(getattr(estimator.computation, "device", "auto")):
             return method(*args, **kwargs)
 
     return wrapped

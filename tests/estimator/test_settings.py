@@ -71,6 +71,9 @@ def test_clones_have_the_same_settings() -> None:
     assert other.computation == model.computation
     given = clone(SGPMIC(start=Start(embedding=np.ones((4, 2)))))
     np.testing.assert_array_equal(given.start.embedding, np.ones((4, 2)))
+    assert given.start == Start(embedding=np.ones((4, 2)))
+    assert given.start not in (Start(), Start(embedding=np.zeros((4, 2))), "isomap")
+    assert len({Start(), Start(n_init=1)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,7 @@ def test_clones_have_the_same_settings() -> None:
         (lambda: Start(warm_start=1), TypeError, "True or False"),
         (lambda: Computation(device="tpu"), ValueError, "device='tpu' is not known"),
         (lambda: Computation(checkpoint=3), TypeError, "path of a folder"),
+        (lambda: SGPMIC(computation="cpu").fit([[0], [1]]), TypeError, r"such as Computation\(\)"),
     ],
 )
 def test_settings_check_themselves(make: Any, error: type[Exception], word: str) -> None:

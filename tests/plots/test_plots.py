@@ -12,7 +12,7 @@ import pytest
 from matplotlib.colors import to_hex
 from sklearn.exceptions import NotFittedError
 
-from sgpmic import EM, SGPMIC, Committee
+from sgpmic import EM, SGPMIC, Committee, Start
 from sgpmic.plots import (
     CommitteeDisplay,
     MembershipsDisplay,
@@ -216,6 +216,8 @@ def test_notebooks_show_scikit_learns_diagram(unfitted: SGPMIC, model: SGPMIC) -
         assert ("<span>Fitted</span>" in page) == is_fitted
         assert ("<span>Not fitted</span>" in page) == (not is_fitted)
     assert "m_steps=7" in nested._repr_html_()
+    given = SGPMIC(start=Start(embedding=np.ones((4, 2))))
+    assert "array([[1., 1.]" in given._repr_html_()
 
 
 def test_a_diagram_computes_nothing(model: SGPMIC) -> None:

@@ -224,6 +224,12 @@ default='votes'
     selection: Annotated[str, one_of("consensus", "bound")] = "consensus"
     warm_start: Annotated[bool, FLAG] = False
 
+    def __eq__(self, other: object) -> bool:
+        # The generated method raises for arrays; in notebooks scikit-learn compares with defaults.
+        return isinstance(other, Start) and all(
+            map(np.array_equal, vars(self).values(), vars(other).values())
+        )
+
 
 @dataclass(frozen=True)
 class Committee(Settings):

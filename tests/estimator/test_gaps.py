@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
 from tests.estimator.conftest import QUICK
@@ -226,6 +228,15 @@ def test_a_feature_without_any_value_is_left_out(table: Floats, tmp_path: Path) 
     model.save(tmp_path / "m.sgpmic")
     loaded = SGPMIC.load(tmp_path / "m.sgpmic")
     np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
+
+
+def test_the_committee_does_not_count_features_without_any_value(table: Floats) -> None:
+    settings = QUICK | {"committee": Committee(), "max_iter": 1}
+    with warnings.catch_warnings(action="ignore"):
+        three = SGPMIC(3).set_params(**settings).fit(table[:, :3])
+        four = SGPMIC(3).set_params(**settings).fit(np.insert(table[:, :3], 2, np.nan, axis=1))
+    assert four.cluster_tendency_ == three.cluster_tendency_
+    pd.testing.assert_frame_equal(four.committee_, three.committee_)
 
 
 def test_a_warm_start_from_a_table_with_gaps(

@@ -15,6 +15,7 @@ from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.gaps import fit_factors
 from sgpmic.learning.preprocessing import (
     Scaler,
+    features_seen,
     find_categories,
     fit_scaler,
     parts,
@@ -68,9 +69,13 @@ class View(NamedTuple):
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the committee's view of a table; ``Y_imputed`` is ``Y`` if no cells are missing."""
-    view = _without_categories(Y, Y_imputed, scaler, group)
     if Y_imputed is Y:
-        return view
+        return _without_categories(Y, Y, scaler, group)
+    seen = features_seen(Y, group)
+    if not seen.all():  # the judge and the test for clusters would count the others as features
+        Y, Y_imputed = Y[:, seen], Y_imputed[:, seen]
+        scaler = scaler._replace(offset=scaler.offset[seen], scale=scaler.scale[seen])
+    view = _without_categories(Y, Y_imputed, scaler, group)
     # Imputed cells have too little variance, and many of them can look like clusters. These are
     # drawn from a factor model, which has no clusters, given the other cells of their row.
     numbers = sample_numbers(group.n_rows, MOST_EXAMINED)

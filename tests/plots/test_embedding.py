@@ -166,6 +166,17 @@ def test_numbers_have_a_color_bar_and_missing_ones_are_grey(model: SGPMIC) -> No
     assert display.colorbar_.ax.get_ylabel() == "age"
 
 
+@pytest.mark.parametrize("zone", [None, "Europe/Oslo"])
+def test_dates_have_a_color_bar_with_dates(model: SGPMIC, zone: str | None) -> None:
+    dates = pd.Series(pd.date_range("2023-01-15", periods=60, freq="MS", tz=zone), name="since")
+    display = model.plot_embedding(color_by=dates.mask(dates.index == 3))
+    assert entries(display) == ["missing (1 row)"]
+    assert display.colorbar_ is not None
+    display.figure_.canvas.draw()
+    ticks = {text.get_text() for text in display.colorbar_.ax.get_yticklabels()}
+    assert {"2024", "2025", "2026", "2027"} <= ticks
+
+
 def test_a_column_of_a_table_with_missing_cells(model: SGPMIC, frame: pd.DataFrame) -> None:
     words = np.array(["b"] * 30 + ["a"] * 25 + ["$c$"] * 5, dtype=object)
     words[::20] = None

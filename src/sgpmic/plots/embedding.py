@@ -46,6 +46,7 @@ class Hue(NamedTuple):
     levels: tuple[str, ...] | None = None
     n_others: int = 0  # number of rare levels, which have index -2
     ends: tuple[float | None, float | None] = (None, None)  # limits of the color scale, if given
+    are_dates: bool = False  # days since 1970
 
 
 class EmbeddingDisplay(Display):
@@ -237,6 +238,7 @@ class EmbeddingDisplay(Display):
     def _draw_numbers(self, hue: Hue) -> Colorbar | None:
         import matplotlib
         from matplotlib.colors import ListedColormap
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         seen = np.isfinite(hue.values)
         self._draw_grey(~seen, "missing", "x")
@@ -247,7 +249,9 @@ class EmbeddingDisplay(Display):
         scale = ListedColormap(matplotlib.colormaps["viridis"](np.linspace(*ends, 256)))
         low, high = hue.ends
         marks = self._scatter(seen, c=hue.values[seen], cmap=scale, vmin=low, vmax=high)
-        return self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name))
+        ticks = AutoDateLocator() if hue.are_dates else None
+        style: Any = {"ticks": ticks, "format": ticks and ConciseDateFormatter(ticks)}
+        return self.figure_.colorbar(marks, ax=self.ax_, label=plain(hue.name), **style)
 
     def _draw_grey(self, mine: Any, name: str, marker: str) -> None:
         if mine.any():
@@ -330,12 +334,16 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
             f"color_by has shape {np.shape(values)}, but there are {n_rows} rows: give one entry "
             "for each."
         )
-    array: NDArray[Any] = np.asarray(values)
     kind = getattr(getattr(values, "dtype", None), "kind", "")
+    # Dates with a time zone would become objects.
+    array: NDArray[Any] = np.asarray(values, "M8[s]" if kind == "M" else None)
     if np.ma.isMA(values):  # integers, booleans and strings have no NaN
         array = np.ma.filled(values.astype(float if kind in "iuf" else object), np.nan)
     if kind in ("i", "u") and array.dtype.kind == "f":  # a nullable integer column
         array = np.array([None if np.isnan(one) else int(one) for one in array], dtype=object)
+    if array.dtype.kind == "M":  # NaT becomes NaN
+        days = (array - np.datetime64(0, "D")) / np.timedelta64(1, "D")
+        return Hue(name, days, are_dates=True)
     if order is None and array.dtype.kind == "f":
         return Hue(name, np.asarray(array, dtype=np.float64))
     seen = np.array([not is_missing(one) for one in array], dtype=bool)
@@ -353,8 +361,7 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
         # Numbers and booleans are sorted; strings are in order of decreasing frequency.
         ordered = all(isinstance(one, int | float) for one in counts)
         order = sorted(counts) if ordered else [one for one, _ in counts.most_common()]
-    present = [one for one in order if counts[one]]
-    shown = present
+    present = shown = [one for one in order if counts[one]]
     if len(present) > MOST_LEVELS:
         frequent = set(sorted(present, key=lambda one: -counts[one])[: MOST_LEVELS - 1])
         shown = [one for one in present if one in frequent]

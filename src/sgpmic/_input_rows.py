@@ -127,8 +127,8 @@ def refuse_huge_cells(Y: Floats, names: Sequence[str] | None) -> None:
     row, column = np.argwhere(np.abs(Y) > LARGEST_DATA)[0]
     name = column if names is None else repr(str(names[column]))
     raise ValueError(
-        f"Row {row}, column {name}: {Y[row, column]:.3g} is too large to be squared in float64. "
-        "Correct it; if all values are so large, multiply them by a number that brings them near 1."
+        f"Row {row} (from 0), column {name}: {Y[row, column]:.3g} is too large to be squared in "
+        "float64. Correct it; if all values are so large, bring them near 1 by a factor."
     )
 
 
@@ -191,7 +191,7 @@ def _culprit(X: Any, names: list[Any] | None) -> str | None:
         if not isinstance(row, (Sequence, np.ndarray)) or isinstance(row, (str, bytes)):
             row = [row]
         elif width not in (None, len(row)):
-            return f"Row {i} of X (from 0) has {len(row)} cells, those before it {width}"
+            return f"Row {i} of X (from 0) has {plural(len(row), 'cell')}, those before it {width}"
         width = len(row)
         for j, cell in enumerate(row):
             if (error := _no_numbers(cell, ndim=0)) is not None:

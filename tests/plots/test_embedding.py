@@ -293,7 +293,7 @@ def test_a_display_can_be_drawn_again_in_other_colors(model: SGPMIC) -> None:
         ({"color_by": [1, 2]}, r"shape \(2,\), but there are 60 rows"),
         ({"size": [1, 2]}, r"shape \(2,\), but there are 60 rows"),
         ({"size": -1}, "size=-1 must be above 0"),
-        ({"labels": ["a"]}, "1 entries, but there are 60 rows"),
+        ({"labels": ["a"]}, "1 label for 60 rows"),
         ({"labels": {60: "a"}}, "row 60, but rows are 0 to 59"),
     ],
 )

@@ -325,5 +325,5 @@ def advice(
         broken = f"Iteration {n_iter + 1} produced non-finite numbers"
         yield ConvergenceWarning, f"{broken}; the model is that of iteration {n_iter}."
     elif settings.tol > 0 and not fit.converged and n_iter == settings.max_iter:
-        why = f"The bound was still rising after {n_iter} iterations: allow more"
+        why = f"The bound was still rising after {plural(n_iter, 'iteration')}: allow more"
         yield ConvergenceWarning, exceptions.Advice(why, "max_iter", "tol")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from sgpmic._types import Floats
+from sgpmic._words import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,8 +113,8 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
         chosen = [(int(row), str(text)) for row, text in labels.items() if drawn[int(row)]]
     elif len(labels) != n_rows:
         raise ValueError(
-            f"labels has {len(labels)} entries, but there are {n_rows} rows: give one for "
-            "each (None for no text), or a dict from row numbers to texts."
+            f"{plural(len(labels), 'label')} for {plural(n_rows, 'row')}: give one for each (None "
+            "for no text), or a dict from row numbers to texts."
         )
     else:
         asked = [(row, str(t)) for row, t in enumerate(labels) if drawn[row] and not is_missing(t)]

@@ -321,7 +321,7 @@ class NumberOfClustersDisplay(Display):
         self.probability_ = ax.bar(numbers, probability, label="probability", **bars)
         self.expected_: Line2D | None = None
         if "expected" in self.found:
-            style: Any = {"color": blue, "label": "expected Rand index"}
+            style: Any = {"color": blue, "label": "expected adjusted Rand index"}
             self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
         if chosen in numbers:
             decisive = self.found.get("expected", probability)  # its largest value is chosen

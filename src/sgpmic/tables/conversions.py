@@ -354,6 +354,9 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         values = np.asarray(X)
         if np.iscomplexobj(values):
             raise ValueError("Complex data not supported: split it into two columns of numbers.")
+        if values.ndim == 0:
+            needed = "a data frame, an Arrow table, a dict of columns or a 2-D array"
+            raise TypeError(f"A table must be {needed}, not {type(X).__name__}.")
         if values.ndim != 2:
             raise ValueError(
                 f"Expected a table of rows and columns, got {plural(values.ndim, 'dimension')}. "

@@ -230,11 +230,12 @@ def test_a_feature_without_any_value_is_left_out(table: Floats, tmp_path: Path) 
     np.testing.assert_array_equal(loaded.score_samples(rows), model.score_samples(rows))
 
 
-def test_the_committee_does_not_count_features_without_any_value(table: Floats) -> None:
+@pytest.mark.parametrize("value", [np.nan, 0.1])
+def test_the_committee_does_not_count_constant_features(table: Floats, value: float) -> None:
     settings = QUICK | {"committee": Committee(), "max_iter": 1}
     with warnings.catch_warnings(action="ignore"):
         three = SGPMIC(3).set_params(**settings).fit(table[:, :3])
-        four = SGPMIC(3).set_params(**settings).fit(np.insert(table[:, :3], 2, np.nan, axis=1))
+        four = SGPMIC(3).set_params(**settings).fit(np.insert(table[:, :3], 2, value, axis=1))
     assert four.cluster_tendency_ == three.cluster_tendency_
     pd.testing.assert_frame_equal(four.committee_, three.committee_)
 

@@ -15,7 +15,6 @@ from sgpmic.committee.reference_noise import MixedTable
 from sgpmic.learning.gaps import fit_factors
 from sgpmic.learning.preprocessing import (
     Scaler,
-    features_seen,
     find_categories,
     fit_scaler,
     parts,
@@ -69,16 +68,20 @@ class View(NamedTuple):
 
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the committee's view of a table; ``Y_imputed`` is ``Y`` if no cells are missing."""
-    if Y_imputed is Y:
-        return _without_categories(Y, Y, scaler, group)
-    seen = features_seen(Y, group)
-    if not seen.all():  # the judge and the test for clusters would count the others as features
-        Y, Y_imputed = Y[:, seen], Y_imputed[:, seen]
-        scaler = scaler._replace(offset=scaler.offset[seen], scale=scaler.scale[seen])
+    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
+    has_gaps = Y_imputed is not Y
+    sample = group.agree(group.rows_at(Y_imputed, numbers))
+    varies = (sample != sample[0]).any(axis=0)
+    if not varies.all():  # the judge and the test for clusters would count constants as features
+        others = (Y_imputed[:, ~varies] != sample[0, ~varies]).any(axis=0)
+        varies[~varies] = group.largest(others)
+        Y, Y_imputed = Y[:, varies], Y_imputed[:, varies]
+        scaler = scaler._replace(offset=scaler.offset[varies], scale=scaler.scale[varies])
     view = _without_categories(Y, Y_imputed, scaler, group)
+    if not has_gaps:
+        return view
     # Imputed cells have too little variance, and many of them can look like clusters. These are
     # drawn from a factor model, which has no clusters, given the other cells of their row.
-    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     sample, imputed = group.agree([group.rows_at(each, numbers) for each in (Y, Y_imputed)])
     sample = sample[without_copies(scaler.transform(imputed))[0]]
     scaled = scaler.transform(sample)

@@ -159,8 +159,9 @@ def summarize(rows: list[dict[str, Any]]) -> None:
             ranks.append(rankdata(np.round(-worst if place == 0 else worst, 3)))
             shown = " | ".join("–" if np.isnan(v) else f"{v:.3f}" for v in found)
             print(f"| {name} | {hole} | {whole.get(name, np.nan):.3f} | {shown} |")
-        mean_ranks = " | ".join(f"{rank:.2f}" for rank in np.mean(ranks, axis=0))
-        print(f"| **mean rank** | | | {mean_ranks} |")
+        if ranks:
+            mean_ranks = " | ".join(f"{rank:.2f}" for rank in np.mean(ranks, axis=0))
+            print(f"| **mean rank** | | | {mean_ranks} |")
     covered = [float(row["coverage"]) for row in rows if row["coverage"]]
     if covered:
         print(f"\nImputed cells inside their 90 % intervals: {np.mean(covered):.3f}")

@@ -11,9 +11,12 @@ from sklearn.datasets import load_wine, make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 from sklearn.preprocessing import scale
 
+from sgpmic.committee.dimensions import MOST_EXAMINED, committee_view
 from sgpmic.committee.geometry import Geometry
 from sgpmic.committee.members import MEMBERS
 from sgpmic.committee.voting import Vote, consensus, explain_vote, take_vote
+from sgpmic.learning.preprocessing import fit_scaler, sample_numbers
+from sgpmic.process_group import ProcessGroup
 
 Ints = NDArray[np.int64]
 
@@ -29,6 +32,16 @@ def vote_on(Y: np.ndarray, n_clusters: int, **others: Any) -> Vote:
     vote = take_vote(Geometry(Y, n_clusters), n_clusters, **others)
     assert vote is not None
     return vote
+
+
+def test_features_are_left_out_if_constant_in_all_rows_not_in_a_sample() -> None:
+    rows = np.full((5000, 3), 7.0)
+    rows[:, 0] = np.random.default_rng(0).normal(size=5000)
+    elsewhere = np.setdiff1d(np.arange(5000), sample_numbers(5000, MOST_EXAMINED))
+    rows[elsewhere[0], 2] = 8.0
+    group = ProcessGroup(5000)
+    view = committee_view(rows, rows, fit_scaler(rows, group, "each"), group)
+    np.testing.assert_array_equal(view.rows, rows[:, [0, 2]])
 
 
 def test_separate_clusters_are_found_and_sure() -> None:

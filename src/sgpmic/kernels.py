@@ -191,8 +191,12 @@ class Stationary(Kernel):
     gamma: Any = 1.0
     dimension_field: ClassVar[str] = "gamma"
 
-    def _correlation(self, r2: Array) -> tuple[Array, Array]:
-        """Return c(r²), with c(0) = 1, and dc/dr²."""
+    def _correlation(self, r2: Array) -> Array:
+        """Return c(r²), with c(0) = 1."""
+        raise NotImplementedError
+
+    def _slope(self, r2: Array) -> Array:
+        """Return dc/dr²."""
         raise NotImplementedError
 
     def _gradients(
@@ -200,14 +204,12 @@ class Stationary(Kernel):
     ) -> tuple[Array, dict[str, Array]]:
         """Return ∂L/∂r² and the gradients of the parameters of variance · c(r²)."""
         variance = jnp.sum((K - self.bias * t) * dK) / self.variance
-        _, slope = self._correlation(r2)
-        return self.variance * slope * (t * dK), {"variance": variance}
+        return self.variance * self._slope(r2) * (t * dK), {"variance": variance}
 
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         root = jnp.sqrt(self.gamma)
         r2 = _squared_distances(A * root, B * root)
-        correlation, _ = self._correlation(r2)
-        return (self.variance * correlation + self.bias) * t, r2
+        return (self.variance * self._correlation(r2) + self.bias) * t, r2
 
     def backward(
         self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
@@ -303,10 +305,12 @@ class Matern32(Stationary):
 
     name: ClassVar[str] = "matern32"
 
-    def _correlation(self, r2: Array) -> tuple[Array, Array]:
+    def _correlation(self, r2: Array) -> Array:
         t = _root(3.0 * r2)
-        decay = exp_nonpositive(-t)
-        return (1.0 + t) * decay, -1.5 * decay  # the slope is finite at r = 0
+        return (1.0 + t) * exp_nonpositive(-t)
+
+    def _slope(self, r2: Array) -> Array:
+        return -1.5 * exp_nonpositive(-_root(3.0 * r2))  # finite at r = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,10 +319,13 @@ class Matern52(Stationary):
 
     name: ClassVar[str] = "matern52"
 
-    def _correlation(self, r2: Array) -> tuple[Array, Array]:
+    def _correlation(self, r2: Array) -> Array:
         t = _root(5.0 * r2)
-        decay = exp_nonpositive(-t)
-        return (1.0 + t + t * t / 3.0) * decay, -(5.0 / 6.0) * (1.0 + t) * decay
+        return (1.0 + t + t * t / 3.0) * exp_nonpositive(-t)
+
+    def _slope(self, r2: Array) -> Array:
+        t = _root(5.0 * r2)
+        return -(5.0 / 6.0) * (1.0 + t) * exp_nonpositive(-t)
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,16 +335,18 @@ class RationalQuadratic(Stationary):
     alpha: Any = 1.0
     name: ClassVar[str] = "rational_quadratic"
 
-    def _correlation(self, r2: Array) -> tuple[Array, Array]:
-        logs = jnp.log1p(r2 / (2.0 * self.alpha))
-        return jnp.exp(-self.alpha * logs), -0.5 * jnp.exp(-(self.alpha + 1.0) * logs)
+    def _correlation(self, r2: Array) -> Array:
+        return jnp.exp(-self.alpha * jnp.log1p(r2 / (2.0 * self.alpha)))
+
+    def _slope(self, r2: Array) -> Array:
+        return -0.5 * jnp.exp(-(self.alpha + 1.0) * jnp.log1p(r2 / (2.0 * self.alpha)))
 
     def _gradients(
         self, t: Array | float, K: Array, r2: Array, dK: Array
     ) -> tuple[Array, dict[str, Array]]:
         E, of_shape = super()._gradients(t, K, r2, dK)
         u = r2 / (2.0 * self.alpha)
-        dc, (c, _) = self.variance * (t * dK), self._correlation(r2)
+        dc, c = self.variance * (t * dK), self._correlation(r2)
         alpha = jnp.sum(dc * c * (u / (1.0 + u) - jnp.log1p(u)))
         return E, {**of_shape, "alpha": alpha}
 

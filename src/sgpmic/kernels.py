@@ -96,8 +96,8 @@ class Kernel:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Kernel) or type(other) is not type(self):
             return NotImplemented
-        mine, theirs = self.parameters(), other.parameters()
-        return self.ard == other.ard and all(np.array_equal(mine[k], theirs[k]) for k in mine)
+        mine, theirs = self.get_params(), other.get_params()
+        return all(np.array_equal(mine[name], theirs[name]) for name in mine)
 
     def __hash__(self) -> int:
         return hash((type(self), self.ard))
@@ -105,17 +105,15 @@ class Kernel:
     def for_dimensions(self, n_components: int) -> Self:
         """Return the kernel with ARD parameters broadcast to ``n_components`` dimensions."""
         value = np.asarray(getattr(self, self.dimension_field), dtype=np.float64)
-        if value.ndim == 1:
-            if value.shape[0] != n_components:
-                raise ValueError(
-                    f"{type(self).__name__}: {self.dimension_field} has {value.shape[0]} entries "
-                    f"but the latent space has {n_components} dimensions."
-                )
-            return replace(self, ard=True)
-        if self.ard:
-            spread: dict[str, Any] = {self.dimension_field: np.full(n_components, float(value))}
-            return replace(self, **spread)
-        return self
+        if value.ndim == 0 and not self.ard:
+            return self
+        if value.ndim == 1 and len(value) != n_components:
+            raise ValueError(
+                f"{type(self).__name__}: {self.dimension_field} has {len(value)} entries "
+                f"but the latent space has {n_components} dimensions."
+            )
+        spread: dict[str, Any] = {self.dimension_field: np.full(n_components, value)}
+        return replace(self, ard=True, **spread)
 
     # The methods that define a kernel; A is (a, Q), B is (b, Q), results are (a, b).
     # Column j of the matrix is multiplied by t_j: the statistics need K_uf diag(√s), and fusing
@@ -174,7 +172,7 @@ def _with_ones(A: Array) -> Array:
 
 
 class DistanceSums(NamedTuple):
-    """Sums of E = ∂L/∂r² and of ∂L/∂K, sufficient for the gradients of a stationary kernel."""
+    """Sums of E = ∂L/∂r² and of ∂L/∂K for the gradients of a stationary kernel."""
 
     over_a: Array  # (b,): Σ_i E_ij
     a_over_a: Any  # Q arrays (b,): Σ_i E_ij a_i
@@ -201,19 +199,12 @@ class Stationary(Kernel):
         """Return dc/dr²."""
         raise NotImplementedError
 
-    def _shape_gradient(self, r2: Array, dc: Array) -> dict[str, Array]:
-        """Return the gradients of parameters that only this kernel has."""
-        return {}
-
-    def _distance_gradient(self, t: Array | float, K: Array, r2: Array, dK: Array) -> Array:
-        """Return ∂L/∂r²."""
-        return self.variance * self._slope(r2) * (t * dK)
-
-    def _variance_gradient(
-        self, t: Array | float, K: Array, sums: DistanceSums, dK: Array
-    ) -> Array:
-        """Return the gradient of the variance; variance · c · t = K − bias · t."""
-        return jnp.sum((K - self.bias * t) * dK) / self.variance
+    def _gradients(
+        self, t: Array | float, K: Array, r2: Array, dK: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        """Return ∂L/∂r² and the gradients of the parameters of variance · c(r²)."""
+        variance = jnp.sum((K - self.bias * t) * dK) / self.variance
+        return self.variance * self._slope(r2) * (t * dK), {"variance": variance}
 
     def forward(self, A: Array, B: Array, t: Array | float = 1.0) -> tuple[Array, Any]:
         root = jnp.sqrt(self.gamma)
@@ -223,20 +214,18 @@ class Stationary(Kernel):
     def backward(
         self, A: Array, B: Array, t: Array | float, K: Array, saved: Any, dK: Array
     ) -> tuple[Self, Array, Array]:
-        E = self._distance_gradient(t, K, saved, dK)
+        E, of_shape = self._gradients(t, K, saved, dK)
         over_b = E @ _with_ones(B)
         over_a = _with_ones(A).T @ E  # (Q + 1, b): faster with long rows
         # Σ_ij ∂L/∂K_ij t_j as a product needs no temporary of the size of dK.
         dK_t = jnp.sum(dK @ t) if isinstance(t, Array) else jnp.sum(dK) * t
         sums = DistanceSums(over_a[-1], over_a[:-1], over_b[:, -1], over_b[:, :-1], dK_t)
-        variance = self._variance_gradient(t, K, sums, dK)
-        shape = self._shape_gradient(saved, self.variance * (t * dK))
-        return self.gradient(A, B, sums, variance, **shape)
+        return self.gradient(A, B, sums, **of_shape)
 
     def gradient(
-        self, A: Array, B: Array, sums: DistanceSums, variance: Array, **shape: Array
+        self, A: Array, B: Array, sums: DistanceSums, **of_shape: Array
     ) -> tuple[Self, Array, Array]:
-        """Return the gradients with respect to the parameters, A and B from the sums of ∂L/∂r².
+        """Return the gradients with respect to the parameters, A and B from the sums.
 
         With r² = Σ_q γ_q (a_q − b_q)²: ∂L/∂a_i = 2γ (a_i Σ_j E_ij − Σ_j E_ij b_j), likewise b.
         """
@@ -245,10 +234,8 @@ class Stationary(Kernel):
         d_gamma = jnp.sum(by_a * A, axis=0) + jnp.sum(by_b * B.T, axis=1)
         if jnp.ndim(self.gamma) == 0:
             d_gamma = jnp.sum(d_gamma)
-        zero = jnp.zeros_like(variance)
-        parameters = like(
-            self, variance=variance, gamma=d_gamma, bias=sums.dK_t, white=zero, **shape
-        )
+        zero = jnp.zeros_like(sums.dK_t)
+        parameters = like(self, gamma=d_gamma, bias=sums.dK_t, white=zero, **of_shape)
         return parameters, 2.0 * self.gamma * by_a, 2.0 * self.gamma * by_b.T
 
     def diagonal(self, X: Array) -> Array:
@@ -299,18 +286,17 @@ class RBF(Stationary):
         exponent = jnp.where(exponent > 0.0, 0.0, exponent)  # NaN stays NaN
         return (self.variance * exp_nonpositive(exponent) + self.bias) * t, ()
 
-    # dc/dr² = −½ c, and variance · c · t is already in K: no second exponential.
-    def _distance_gradient(self, t: Array | float, K: Array, r2: Array, dK: Array) -> Array:
-        return -0.5 * (K - self.bias * t) * dK
+    # dc/dr² = −½ c, and variance · c · t = K − bias · t is known: no second exponential.
+    def _gradients(
+        self, t: Array | float, K: Array, r2: Array, dK: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        return -0.5 * (K - self.bias * t) * dK, {}
 
-    def _variance_gradient(
-        self, t: Array | float, K: Array, sums: DistanceSums, dK: Array
-    ) -> Array:
-        return self.variance_from_sums(sums)
-
-    def variance_from_sums(self, sums: DistanceSums) -> Array:
-        """Return the gradient of the variance, for which the sums suffice."""
-        return -2.0 * jnp.sum(sums.over_b) / self.variance
+    def gradient(
+        self, A: Array, B: Array, sums: DistanceSums, **of_shape: Array
+    ) -> tuple[Self, Array, Array]:
+        variance = -2.0 * jnp.sum(sums.over_b) / self.variance
+        return super().gradient(A, B, sums, variance=variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,10 +341,14 @@ class RationalQuadratic(Stationary):
     def _slope(self, r2: Array) -> Array:
         return -0.5 * jnp.exp(-(self.alpha + 1.0) * jnp.log1p(r2 / (2.0 * self.alpha)))
 
-    def _shape_gradient(self, r2: Array, dc: Array) -> dict[str, Array]:
+    def _gradients(
+        self, t: Array | float, K: Array, r2: Array, dK: Array
+    ) -> tuple[Array, dict[str, Array]]:
+        E, of_shape = super()._gradients(t, K, r2, dK)
         u = r2 / (2.0 * self.alpha)
-        c = self._correlation(r2)
-        return {"alpha": jnp.sum(dc * c * (u / (1.0 + u) - jnp.log1p(u)))}
+        dc, c = self.variance * (t * dK), self._correlation(r2)
+        alpha = jnp.sum(dc * c * (u / (1.0 + u) - jnp.log1p(u)))
+        return E, {**of_shape, "alpha": alpha}
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,15 +419,11 @@ def get_kernel(kernel: str | Kernel) -> Kernel:
     """Return ``kernel`` itself, or the kernel of that name with the paper's initial values."""
     if isinstance(kernel, Kernel):
         return kernel
-    if isinstance(kernel, str):
-        if kernel in KERNELS:
-            return KERNELS[kernel]()
-        names = ", ".join(sorted(KERNELS))
-        raise InvalidParameterError("kernel", f"={kernel!r} is not known; use one of {names}.")
-    raise InvalidParameterError(
-        "kernel",
-        f" must be a name or a kernel object of sgpmic.kernels, got {type(kernel).__name__}.",
-    )
+    if isinstance(kernel, str) and kernel in KERNELS:
+        return KERNELS[kernel]()
+    names = ", ".join(sorted(KERNELS))
+    problem = f"={kernel!r} is not known; use one of {names}, or an object of sgpmic.kernels."
+    raise InvalidParameterError("kernel", problem)
 
 
 def stack(kernels: Sequence[Kernel]) -> Kernel:
@@ -451,12 +437,11 @@ def stack(kernels: Sequence[Kernel]) -> Kernel:
 
 def unstack(kernel: Kernel) -> list[Kernel]:
     """Undo :func:`stack`."""
-    count = np.shape(kernel.variance)[0]
     return [
         jax.tree.map(
             lambda leaf, m=m: float(leaf[m]) if np.ndim(leaf) == 1 else np.asarray(leaf[m]), kernel
         )
-        for m in range(count)
+        for m in range(len(kernel.variance))
     ]
 
 
@@ -516,12 +501,7 @@ def exp_nonpositive(x: Array) -> Array:
     return lax.platform_dependent(x, cpu=_polynomial_exp, default=jnp.exp)
 
 
-def _forward(x: Array) -> tuple[Array, Array]:
-    y = exp_nonpositive(x)
-    return y, y
-
-
 # A custom_vjp, although a custom_jvp would be natural: JAX (0.10.1) drops a custom_jvp inside a
 # custom_vjp inside a loop when differentiating twice, and differentiating the bit manipulation in
 # _polynomial_exp gives nonsense.
-exp_nonpositive.defvjp(_forward, lambda y, dy: (y * dy,))
+exp_nonpositive.defvjp(lambda x: (exp_nonpositive(x),) * 2, lambda y, dy: (y * dy,))

@@ -69,9 +69,9 @@ def memberships(draw: Any, rng: np.random.Generator, N: int, M: int) -> np.ndarr
 def problems(draw: Any) -> tuple[dense.Problem, int | None]:
     layout = draw(st.sampled_from(LAYOUTS))
     M = 1 if draw(st.booleans()) else layout.sizes.M  # one kernel: shared by all the clusters
-    kinds = draw(st.lists(st.sampled_from(layout.kinds), min_size=M, max_size=M))
+    kind = draw(st.sampled_from(layout.kinds))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    problem = random_problem(layout.sizes, kinds, rng, ard=layout.ard)
+    problem = random_problem(layout.sizes, [kind] * M, rng, ard=layout.ard)
     S = memberships(draw, rng, layout.sizes.N, layout.sizes.M)
     beta = 10.0 ** draw(st.floats(-2.0, 2.0))
     return replace(problem, S=S, beta=beta), layout.block

@@ -17,7 +17,7 @@ from sgpmic.model.e_step import e_step
 from sgpmic.model.mixture import _scatter_by_products, _scatter_written_out, factor_mixture
 from sgpmic.model.row_pass import gpu
 from sgpmic.model.row_pass.processor import Part
-from sgpmic.model.row_pass.sums import ROWS, _sums, statistics
+from sgpmic.model.row_pass.sums import ROWS, _forward, statistics
 from sgpmic.model.rows import GPU_BLOCKS, GPU_MULTIPLE, block_shape, gpu_memory_on, make_rows
 from support.dense import KINDS
 from support.random_problems import (
@@ -84,7 +84,13 @@ def test_hand_written_sums(U: int, N: int) -> None:
     dK = jnp.asarray(np.random.default_rng(2).normal(size=(2, U, ours.rows.n_padded)))
     arguments = (both, dK, rows.t, rows.x, Z, kernels.bias)
     found = jax.jit(partial(gpu.sums_by_hand, interpret=True))(*arguments)
-    assert_trees_close(found, jax.jit(gpu.rbf_sums)(*arguments))
+    t, x = rows.t.reshape(2, 1, -1), rows.x.reshape(3, -1)
+    K = both[:U].reshape(U, 2, -1).swapaxes(0, 1)
+    E = -0.5 * (K - kernels.bias[:, None, None] * t) * dK
+    over_a = jnp.einsum("guc,uq->qgc", E, Z)
+    over_b = jnp.einsum("guc,qc->guq", E, x)
+    expected = (jnp.sum(E, 1), tuple(over_a), jnp.sum(E, 2), over_b, jnp.sum(dK * t, (1, 2)))
+    assert_trees_close(found, expected)
 
 
 @pytest.mark.parametrize("ard", [False, True])
@@ -131,7 +137,9 @@ def test_what_is_kept() -> None:
     arguments = (ours.mappings.kernels, ours.mappings.Z, ours.X, ours.S, ours.rows.Y)
 
     def kept(gpu_memory: int) -> Any:
-        return jax.eval_shape(lambda *args: _sums(*args, None, gpu_memory, None)[1], *arguments)
+        return jax.eval_shape(
+            lambda *args: _forward(*args, None, gpu_memory, None)[1][-1], *arguments
+        )
 
     assert kept(2**30).shape == (1, 6 + 4, 2, 6, BLOCK)
     assert kept(1) is None

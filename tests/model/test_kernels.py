@@ -309,7 +309,7 @@ def test_names() -> None:
     assert get_kernel(kernel) is kernel
     with pytest.raises(ValueError, match="'cubic' is not known; use one of linear, matern32"):
         get_kernel("cubic")
-    with pytest.raises(TypeError, match="got int"):
+    with pytest.raises(TypeError, match="kernel=3 is not known"):
         get_kernel(3)  # type: ignore[arg-type]
 
 

@@ -221,43 +221,31 @@ def data_term(
     T (N, G) are :func:`mapping_weights`; the jitter is relative to every K_uu. With ``x_std``
     (N, Q), the standard deviations of uncertain latent points, it includes the trace term.
     """
-    both = sums(mappings, X, T, rows, x_std)
-    data = data_from_sums(mappings, *both, T, rows, jitter, trace=x_std is not None)
-    if x_std is None:
-        return data
-    half = 0.5 * mappings.beta * rows.n_features
-    if rows.groups is not None:
-        half, T = 0.5 * mappings.beta, T * (rows.groups.observed @ rows.groups.sizes)[:, None]
-    return data - half * expected_diagonal(mappings.kernels, X, x_std, T)
-
-
-def data_from_sums(
-    mappings: Mappings,
-    phi: Array,
-    psi: Array,
-    T: Array,
-    rows: Rows,
-    jitter: Array | float,
-    *,
-    trace: bool = False,
-) -> Array:
-    """Return the data term from Φ and Ψ; with ``trace``, + βP/2 Σ_m tr(K_uu⁻¹Φ_m) as well."""
     kernels, Z, beta = mappings
+    phi, psi = sums(mappings, X, T, rows, x_std)
 
     def one(component: tuple[Kernel, Array, Array, Array, Array]) -> Array:
         kernel, phi_m, psi_m, level, n_features = component
-        return collapsed_term(kernel.gram(Z), phi_m, psi_m, beta, level, n_features, trace)
+        K_uu, trace = kernel.gram(Z), x_std is not None
+        return collapsed_term(K_uu, phi_m, psi_m, beta, level, n_features, trace)
 
     levels = jnp.broadcast_to(jnp.asarray(jitter, phi.dtype), T.shape[1:])
-    kernels, levels = by_group((kernels, levels), rows.n_groups)
-    components = (kernels, phi, psi, levels, features_by_group(T.shape[1], rows))
+    by_groups, levels = by_group((kernels, levels), rows.n_groups)
+    components = (by_groups, phi, psi, levels, features_by_group(T.shape[1], rows))
     collapsed = jnp.sum(map_components(one, components))
     mass = jnp.sum(T, axis=1)
     squares = jnp.sum(mass * rows.norm2.reshape(-1))
-    normalizer = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
-    if rows.n_observed is not None:
+    if rows.n_observed is None:
+        normalizer = 0.5 * rows.n_features * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass)
+    else:
         normalizer = 0.5 * jnp.log(beta / (2.0 * math.pi)) * jnp.sum(mass * rows.n_observed)
-    return normalizer - 0.5 * beta * squares + collapsed
+    data = normalizer - 0.5 * beta * squares + collapsed
+    if x_std is None:
+        return data
+    half = 0.5 * beta * rows.n_features
+    if rows.groups is not None and rows.n_observed is not None:
+        half, T = 0.5 * beta, T * rows.n_observed[:, None]
+    return data - half * expected_diagonal(kernels, X, x_std, T)
 
 
 def add_latent(

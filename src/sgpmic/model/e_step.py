@@ -89,25 +89,24 @@ def expected_cells(
 
 
 def tempered(log_p: Array, rows: Rows) -> Array:
-    """Return log v_nm + log p_nm / λ: −∞ for padded clusters, finite for padding rows."""
-    assert rows.assignment_prior is not None
+    """Return log v_nm + log p_nm / λ, finite for padding rows; without a prior, log p_nm."""
+    if rows.assignment_prior is None:
+        return log_p
     log_prior = jnp.log(rows.assignment_prior + (1.0 - rows.flat_weight)[:, None])
     return log_prior + log_p / rows.prior_weight
 
 
 def summed_out(log_p: Array, rows: Rows) -> Array:
     """Return every row's contribution to the bound at the optimal S for log p_nm, shape (N,)."""
-    if rows.assignment_prior is None:
-        return jax.nn.logsumexp(log_p, axis=1) * rows.flat_weight
     log_sums = jax.nn.logsumexp(tempered(log_p, rows), axis=1)
-    return rows.prior_weight * log_sums * rows.flat_weight
+    if rows.assignment_prior is not None:
+        log_sums = rows.prior_weight * log_sums
+    return log_sums * rows.flat_weight
 
 
 def responsibilities(log_p: Array, rows: Rows) -> Array:
     """Return the optimal S for log p_nm, 0 for padding rows."""
-    if rows.assignment_prior is not None:
-        log_p = tempered(log_p, rows)
-    return jax.nn.softmax(log_p, axis=1) * rows.flat_weight[:, None]
+    return jax.nn.softmax(tempered(log_p, rows), axis=1) * rows.flat_weight[:, None]
 
 
 def e_step(

@@ -14,9 +14,9 @@ from sgpmic._runtime import numerics
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled
 from sgpmic.kernels import Kernel, stack
-from sgpmic.model.bound import Mappings, Parts, add_latent, data_from_sums, factorize_all, sums
-from sgpmic.model.e_step import expected_log_likelihoods, responsibilities
-from sgpmic.model.mixture import Mixture, factor_mixture, log_densities
+from sgpmic.model.bound import Mappings, Parts, add_latent, data_term, mapping_weights
+from sgpmic.model.e_step import e_step
+from sgpmic.model.mixture import Mixture, factor_mixture
 from sgpmic.model.rows import Rows, make_rows, pad_rows
 
 
@@ -40,21 +40,20 @@ class Evaluation:
 
 
 @compiled
-def _one_mapping(
-    mapping: Mappings, X: Array, t: Array, rows: Rows, jitter: float
-) -> tuple[Array, Array]:
-    """Return the data term and the rows' expected log likelihoods of one Gaussian process."""
-    phi, psi = sums(mapping, X, t, rows)
-    factors = factorize_all(mapping, phi, psi, jitter)
-    term = data_from_sums(mapping, phi, psi, t, rows, jitter)
-    return term, expected_log_likelihoods(mapping, factors, X, rows)
-
-
-@compiled
-def _latent(data: Array, mixture: Mixture, X: Array, S: Array, rows: Rows) -> tuple[Parts, Array]:
-    """Return the terms of the bound, and the part of every row's log p_nm due to the mixture."""
+def _evaluate(
+    mappings: Mappings,
+    mixture: Mixture,
+    X: Array,
+    S: Array,
+    rows: Rows,
+    jitter: Array,
+    shared: bool,
+) -> tuple[Parts, Array]:
+    """Return the terms of the bound and the responsibilities after an E-step."""
     prior = factor_mixture(mixture)
-    return add_latent(data, prior, X, S, rows), log_densities(prior, X) + prior.log_weights
+    T = mapping_weights(S, rows, shared=shared)
+    parts = add_latent(data_term(mappings, X, T, rows, jitter), prior, X, S, rows)
+    return parts, e_step(mappings, prior, X, S, rows, shared=shared, jitter=jitter)[0]
 
 
 @numerics()
@@ -77,14 +76,14 @@ def evaluate(
     Parameters
     ----------
     Y : array-like of shape (n_samples, n_features)
-        Data, used as given (not centered, not scaled).
+        Data, used as given (not centered, not scaled); NaN is a missing value.
     X : array-like of shape (n_samples, n_components)
         Latent rows.
     inducing : array-like of shape (n_inducing, n_components)
-        Inducing inputs, shared by all components.
+        Inducing inputs, shared by all mappings.
     kernels : sequence of Kernel
-        One for each cluster (the paper's model), or a single one for a mapping shared by all
-        clusters. They may be of different kinds.
+        One for each cluster (the paper's model), all of the same kind, or a single one for a
+        mapping shared by all clusters.
     beta : float
         Noise precision.
     S : array-like of shape (n_samples, n_clusters)
@@ -119,15 +118,14 @@ def evaluate(
         np.asarray(a, dtype=np.float64) for a in (Y, X, inducing, S, weights, means, covariances)
     )
     N, Q, M = Y.shape[0], X.shape[-1], S.shape[-1]
-    expected: dict[str, tuple[Floats, tuple[int, ...]]] = {
-        "X": (X, (N, Q)),
-        "inducing": (Z, (Z.shape[0], Q)),
-        "S": (S, (N, M)),
-        "weights": (pi, (M,)),
-        "means": (means, (M, Q)),
-        "covariances": (covariances, (M, Q, Q)),
-    }
-    for name, (array, shape) in expected.items():
+    for name, array, shape in (
+        ("X", X, (N, Q)),
+        ("inducing", Z, (Z.shape[0], Q)),
+        ("S", S, (N, M)),
+        ("weights", pi, (M,)),
+        ("means", means, (M, Q)),
+        ("covariances", covariances, (M, Q, Q)),
+    ):
         if array.shape != shape:
             raise ValueError(f"{name} has shape {array.shape}, but {shape} was expected.")
     if len(kernels) not in (1, M):
@@ -136,22 +134,17 @@ def evaluate(
         )
     shared = len(kernels) == 1 and M > 1
     rows = make_rows(Y, block)
-    X_pad, S_pad = (jnp.asarray(pad_rows(a, rows.n_padded)) for a in (X, S))
-    T = rows.flat_weight[:, None] if shared else S_pad
-    terms, likelihoods = [], []
-    for m, kernel in enumerate(kernels):
-        one = stack([kernel.for_dimensions(Q)])
-        mapping = Mappings(one, jnp.asarray(Z), jnp.asarray(float(beta)))
-        term, likelihood = _one_mapping(mapping, X_pad, T[:, m : m + 1], rows, jitter)
-        terms.append(term)
-        likelihoods.append(likelihood)
-    mixture = Mixture(*map(jnp.asarray, (pi, means, covariances)))
-    parts, log_p = _latent(sum(terms, jnp.zeros(())), mixture, X_pad, S_pad, rows)
-    if not shared:  # a shared mapping is the same for every cluster and cancels
-        log_p = log_p + jnp.concatenate(likelihoods, axis=1)
-
+    stacked = stack([kernel.for_dimensions(Q) for kernel in kernels])
+    parts, responsibilities = _evaluate(
+        Mappings(stacked, jnp.asarray(Z), jnp.asarray(float(beta))),
+        Mixture(*map(jnp.asarray, (pi, means, covariances))),
+        *(jnp.asarray(pad_rows(a, rows.n_padded)) for a in (X, S)),
+        rows,
+        jnp.full(len(kernels), float(jitter)),
+        shared,
+    )
     return Evaluation(
         bound=float(parts.bound),
         parts={name: float(value) for name, value in parts._asdict().items()},
-        responsibilities=np.asarray(responsibilities(log_p, rows))[:N],
+        responsibilities=np.asarray(responsibilities)[:N],
     )

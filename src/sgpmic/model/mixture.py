@@ -43,7 +43,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
-from jax.scipy.special import digamma, gammaln
+from jax.scipy.special import digamma, entr, gammaln
 
 from sgpmic._runtime import map_components
 from sgpmic.compile_cache import keepable
@@ -137,7 +137,7 @@ def weighted_sum(S: Array, values: Array) -> Array:
 
 def entropy(S: Array) -> Array:
     """Return −Σ s log s with 0 log 0 = 0."""
-    return -jnp.sum(jnp.where(S > 0, S * jnp.log(jnp.where(S > 0, S, 1.0)), 0.0))
+    return jnp.sum(entr(S))
 
 
 def divergence_from_prior(S: Array, prior: Array) -> Array:
@@ -205,13 +205,11 @@ def _scatter_written_out(X: Array, S: Array, means: Array) -> Array:
     # A matrix product with so few columns would leave most of a GPU idle.
     Q = X.shape[1]
     centered = [X[:, q] - means[:, q, None] for q in range(Q)]  # each (M, N)
-    entries = {
-        (q, r): jnp.sum(S.T * centered[q] * centered[r], axis=1)
-        for q in range(Q)
-        for r in range(q + 1)
-    }
-    rows = [jnp.stack([entries[max(q, r), min(q, r)] for r in range(Q)], axis=1) for q in range(Q)]
-    return jnp.stack(rows, axis=1)
+    lower = [
+        [jnp.sum(S.T * centered[q] * centered[r], axis=1) for r in range(q + 1)] for q in range(Q)
+    ]
+    entries = [lower[max(q, r)][min(q, r)] for q in range(Q) for r in range(Q)]
+    return jnp.stack(entries, axis=1).reshape(-1, Q, Q)
 
 
 def pooled_scatter(X: Array, S: Array) -> Array:

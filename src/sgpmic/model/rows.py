@@ -65,11 +65,6 @@ class Groups(NamedTuple):
     features: Array  # (C, P): 1 for the features of a group
     observed: Array  # (N, C): 1 where observed, 0 for padding
 
-    @property
-    def sizes(self) -> Array:
-        """The number of features of every group."""
-        return jnp.sum(self.features, axis=1)
-
 
 #: Metadata of a static pytree field.
 _STATIC = {"static": True}
@@ -276,7 +271,7 @@ def features_by_group(n_mappings: int, rows: Rows) -> Array:
     """Return the number of features for every mapping and group, (G C,)."""
     if rows.groups is None:
         return jnp.full(n_mappings, rows.n_features)
-    return jnp.tile(rows.groups.sizes, n_mappings)
+    return jnp.tile(jnp.sum(rows.groups.features, axis=1), n_mappings)
 
 
 def with_cells(rows: Rows, cells: Array | None) -> Rows:

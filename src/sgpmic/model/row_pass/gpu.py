@@ -6,7 +6,7 @@ K_uf √s of all mappings is stacked on Y √s in one array (U + P, G, n, b), an
   view of the array, not a copy;
 - one batched product computes ∂L/∂(K √s) = [G_Φ + G_Φᵀ, G_Ψ] [K; Y];
 - its sums over inducing points and over rows, which are all that the gradients of the kernel, Z and
-  X need, take a single read of K and of that derivative (:func:`rbf_sums`).
+  X need, take a single read of K and of that derivative (:func:`sums_by_hand`).
 
 If all rows fit into ``gpu_memory``, the bytes that the pass may use, they form one part and K is
 kept for the backward pass; otherwise it is recomputed.
@@ -37,22 +37,18 @@ PART = 0.25
 MOST_NUMBERS = 2**31 - 1
 #: Tile of the kernel for [K; Y]: rows and warps; the fastest of seven on an H200 (4 % spread).
 OPERAND_TILE = (128, 2)
-#: Tile of the kernel for the sums: inducing points, rows and warps; the fastest of seven on an
-#: H200.
+#: Tile of the kernel for the sums: points, rows and warps; the fastest of seven on an H200.
 SUMS_TILE = (2, 1024, 4)
 
 
 @cache
 def can_be_hand_written() -> bool:
-    """Return whether JAX has the Pallas Triton backend.
-
-    Called only for a GPU pass: the import takes time and adds to JAX's settings.
-    """
+    """Return whether JAX has Pallas for Triton, whose import takes time and adds JAX settings."""
     try:
-        from jax.experimental.pallas import triton
+        from jax.experimental.pallas.triton import load  # noqa: F401
     except ImportError:  # pragma: no cover
         return False
-    return hasattr(triton, "load")
+    return True
 
 
 def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
@@ -62,16 +58,12 @@ def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
     largest = G * (U + P) * size
     if 8 * numbers * n_blocks <= gpu_memory and largest * n_blocks <= MOST_NUMBERS:
         return 1
-    most = min(int(PART * gpu_memory) // (8 * numbers), MOST_NUMBERS // largest)
-    return next(
-        d
-        for d in range(1, n_blocks + 1)
-        if (n_blocks % d == 0 and n_blocks // d <= most) or d == n_blocks
-    )
+    most = max(min(int(PART * gpu_memory) // (8 * numbers), MOST_NUMBERS // largest), 1)
+    return next(d for d in range(1, n_blocks + 1) if n_blocks % d == 0 and n_blocks // d <= most)
 
 
 def scratch(Z: Array, Y: Array) -> tuple[()]:
-    """Return an empty tuple: the GPU pass needs no buffer."""
+    """Return no buffer: the GPU pass needs none."""
     return ()
 
 
@@ -109,22 +101,20 @@ def reverse(
     both = operand(kernels, Z, rows) if kept is None else kept
     flat = both.reshape(*both.shape[:2], -1)
     dK = jnp.einsum("guv,vgc->guc", by_both, flat)
-    t = rows.t.reshape(rows.t.shape[0], -1)
-    if isinstance(kernels, RBF):
-        found = rbf_sums(both, dK, rows.t, rows.x, Z, kernels.bias)
 
-        def of_sums(kernel: RBF, own: DistanceSums) -> tuple[RBF, Array, Array]:
-            return kernel.gradient(Z, part.x, own, kernel.variance_from_sums(own))
+    def by_hand(kernels: RBF, dK: Array) -> tuple[RBF, Array, Array]:
+        found = sums_by_hand(both, dK, rows.t, rows.x, Z, kernels.bias)
+        return jax.vmap(lambda kernel, own: kernel.gradient(Z, part.x, own))(kernels, found)
 
-        gradient: tuple[Kernel, Array, Array] = jax.vmap(of_sums)(kernels, found)
-    else:
-
+    def plainly(kernels: Kernel, dK: Array) -> tuple[Kernel, Array, Array]:
         def one(kernel: Kernel, t: Array, K: Array, dK: Array) -> tuple[Kernel, Array, Array]:
             saved = kernel.forward(Z, part.x, t)[1]
             return kernel.backward(Z, part.x, t, K, saved, dK)
 
-        gradient = jax.vmap(one)(kernels, t, flat[:U].swapaxes(0, 1), dK)
-    d_kernels, dZ, dx = gradient
+        t = rows.t.reshape(len(rows.t), -1)
+        return jax.vmap(one)(kernels, t, flat[:U].swapaxes(0, 1), dK)
+
+    d_kernels, dZ, dx = _for_device(by_hand, plainly, kernels)(kernels, dK)
     return d_kernels, jnp.sum(dZ, axis=0), jnp.sum(dx, axis=0), scratch
 
 
@@ -147,9 +137,14 @@ def gpu_rows(part: Part) -> GpuRows:
 
 def operand(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
     """Return [K √s; Y √s], (U + P, G, n, b)."""
+    return _for_device(operand_by_hand, _operand_plainly, kernels)(kernels, Z, rows)
+
+
+def _for_device(by_hand: Any, plainly: Any, kernels: Kernel) -> Any:
+    """Return the function that runs ``by_hand`` for the RBF kernel on NVIDIA GPUs."""
     if not isinstance(kernels, RBF) or not can_be_hand_written():
-        return _operand_plainly(kernels, Z, rows)
-    return lax.platform_dependent(kernels, Z, rows, cuda=operand_by_hand, default=_operand_plainly)
+        return plainly
+    return partial(lax.platform_dependent, cuda=by_hand, default=plainly)
 
 
 def _operand_plainly(kernels: Kernel, Z: Array, rows: GpuRows) -> Array:
@@ -220,42 +215,14 @@ def operand_by_hand(kernels: RBF, Z: Array, rows: GpuRows, *, interpret: bool = 
     return both.reshape(U + P, G, n, b)
 
 
-def rbf_sums(both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array) -> DistanceSums:
-    """Return the sums of E = ∂L/∂r² = −½ (K − bias) ∂L/∂K for the RBF kernel.
+def sums_by_hand(
+    both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array, *, interpret: bool = False
+) -> DistanceSums:
+    """Return the sums of E = ∂L/∂r² = −½ (K − bias) ∂L/∂K for the RBF kernel, by Pallas.
 
     The first U entries of ``both`` (U + P, G, n, b) are K t, ``dK`` (G, U, n · b) is the derivative
     with respect to K t, with t (G, n, b) and x (Q, n, b).
     """
-    arguments = (both, dK, t, x, Z, bias)
-    if not can_be_hand_written():  # pragma: no cover
-        return _sums_plainly(*arguments)
-    return lax.platform_dependent(*arguments, cuda=sums_by_hand, default=_sums_plainly)
-
-
-def _sums_plainly(
-    both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array
-) -> DistanceSums:
-    U = Z.shape[0]
-    dK = dK.reshape(-1, U, *t.shape[1:]).transpose(1, 0, 2, 3)
-    E = -0.5 * (both[:U] - bias[:, None, None] * t) * dK
-    (_, G, n, b), Q = E.shape, Z.shape[1]
-    left = jnp.concatenate([Z, jnp.ones((U, 1), Z.dtype)], axis=1)
-    over_points = jnp.einsum("uk,ugc->kgc", left, E.reshape(U, G, -1))
-    right = jnp.concatenate([x, jnp.ones((1, n, b), x.dtype)])
-    over_rows = jnp.sum(jnp.einsum("ugnb,knb->nguk", E, right), axis=0)
-    return DistanceSums(
-        over_points[-1],
-        tuple(over_points[q] for q in range(Q)),
-        over_rows[:, :, -1],
-        over_rows[:, :, :-1],
-        jnp.sum(jnp.sum(dK, axis=0) * t, axis=(1, 2)),
-    )
-
-
-def sums_by_hand(
-    both: Array, dK: Array, t: Array, x: Array, Z: Array, bias: Array, *, interpret: bool = False
-) -> DistanceSums:
-    """Pallas version of :func:`rbf_sums`; ``interpret`` runs it without a GPU, slowly."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton as plgpu
 

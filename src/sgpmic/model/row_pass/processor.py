@@ -24,11 +24,6 @@ class Part(NamedTuple):
     Y: Array  # (n, P, b) data
 
 
-def count_parts(shape: tuple[int, ...], U: int, G: int, gpu_memory: int) -> int:
-    """Return the number of blocks: each is a part, to fit into the caches."""
-    return shape[0]
-
-
 def scratch(Z: Array, Y: Array) -> Array:
     """Return the buffer (U + P, B) that all blocks reuse."""
     return jnp.zeros((Z.shape[0] + Y.shape[1], Y.shape[2]), Z.dtype)

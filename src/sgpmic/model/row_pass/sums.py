@@ -77,7 +77,7 @@ def added_up(tree: Any, mesh: Mesh | None) -> Any:
 def _split(X: Array, T: Array, Y: Array, U: int, gpu_memory: int) -> tuple[Any, Part]:
     """Return the loop body for the device, and the local rows split into parts."""
     body: Any = gpu if gpu_memory else processor
-    n_parts = body.count_parts(Y.shape, U, T.shape[1], gpu_memory)
+    n_parts = gpu.count_parts(Y.shape, U, T.shape[1], gpu_memory) if gpu_memory else len(Y)
     return body, Part(*(a.reshape(n_parts, len(a) // n_parts, *a.shape[1:]) for a in (X, T, Y)))
 
 
@@ -89,43 +89,22 @@ def _of_parts(function: Any, parts: Part) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(5, 6))
 def statistics(
-    kernels: Kernel,
-    Z: Array,
-    X: Array,
-    T: Array,
-    Y: Array,
+    kernels: Kernel,  # stacked: every parameter with a leading axis of length G
+    Z: Array,  # (U, Q): inducing inputs, shared by all Gaussian processes
+    X: Array,  # (N, Q): latent rows; N is the number of blocks times their size
+    T: Array,  # (N, G): the weight of every row in every Gaussian process; 0 for padding
+    Y: Array,  # (n_blocks, P, block): the data; not differentiated
     mesh: Mesh | None = None,
     gpu_memory: int = 0,
-    x_std: Array | None = None,
+    x_std: Array | None = None,  # (N, Q)
 ) -> tuple[Array, Array]:
-    """Return the statistics Φ and Ψ of every Gaussian process.
+    """Return the statistics Φ (G, U, U) and Ψ (G, U, P) of every Gaussian process.
 
-    Parameters
-    ----------
-    kernels : Kernel
-        Stacked: every parameter with a leading axis of length G.
-    Z : array of shape (U, Q)
-        Inducing inputs, shared by all Gaussian processes.
-    X : array of shape (N, Q)
-        Latent rows; N is the number of blocks times their size.
-    T : array of shape (N, G)
-        The weight of every row in every Gaussian process; 0 for padding.
-    Y : array of shape (n_blocks, P, block)
-        The data, as in :class:`sgpmic.model.rows.Rows`. Not differentiated.
-    mesh : Mesh or None
-        The devices that the rows are sharded over; None for one device.
-    gpu_memory : int
-        As in :class:`sgpmic.model.rows.Rows`.
-    x_std : array of shape (N, Q) or None
-        Standard deviations of uncertain latent points (:mod:`sgpmic.model.uncertain`): the results
-        are then expectations, with a pass for each set of sigma points.
-
-    Returns
-    -------
-    phi : array of shape (G, U, U)
-    psi : array of shape (G, U, P)
+    ``Y``, ``mesh`` and ``gpu_memory`` are as in :class:`sgpmic.model.rows.Rows`. With ``x_std``,
+    the results are expectations over uncertain latent points (:mod:`sgpmic.model.uncertain`), with
+    a pass for each set of sigma points.
     """
-    return _sums(kernels, Z, X, T, Y, mesh, gpu_memory, x_std)[0]
+    return _forward(kernels, Z, X, T, Y, mesh, gpu_memory, x_std)[0]
 
 
 # Each device makes the passes for all sigma points over its own rows, followed by a single
@@ -133,8 +112,7 @@ def statistics(
 # at another all-reduce of the same program.
 
 
-def _sums(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
-    """Return the sums over all rows, and what a GPU keeps of its rows for the backward pass."""
+def _forward(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
     kernels, Z, X, T, Y, mesh, gpu_memory, x_std = arguments
     U = Z.shape[0]
 
@@ -161,12 +139,7 @@ def _sums(*arguments: Any) -> tuple[tuple[Array, Array], Any]:
 
     by_row = (X, T, Y, x_std)
     sums, kept = on_own_rows(of_own_rows, mesh, (kernels, Z), by_row, results=(False, True))
-    return (sums[:, :, :U], sums[:, :, U:]), kept
-
-
-def _forward(*arguments: Any) -> tuple[Any, Any]:
-    sums, kept = _sums(*arguments)
-    return sums, (*arguments[:5], arguments[7], kept)
+    return (sums[:, :, :U], sums[:, :, U:]), (kernels, Z, *by_row, kept)
 
 
 def _reverse(

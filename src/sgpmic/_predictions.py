@@ -17,7 +17,7 @@ from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.exceptions import warn_renamed
 from sgpmic.learning.gaps import Imputation
-from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
+from sgpmic.learning.prediction.predictor import Assessment, Predictor, most_probable
 from sgpmic.learning.preprocessing import dense_rows, restored_rows
 from sgpmic.learning.settings import check, whole_number
 from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
@@ -100,8 +100,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         labels : ndarray of shape (n_samples,)
             -1 for rows without any value.
         """
-        memberships = self.predict_proba(X)
-        return blanked(memberships.argmax(axis=1), np.isnan(memberships).any(axis=1), -1)
+        return most_probable(self.predict_proba(X))
 
     @on_chosen_device
     def assess(self, X: ArrayLike) -> Assessment:
@@ -247,8 +246,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def impute(self, X: ArrayLike) -> Imputation:
         """Impute missing values by their expectations, with standard deviations.
 
-        Combines the mapping at a row's latent point, the correlations with the row's other values,
-        and the values of similar rows (:mod:`sgpmic.learning.gaps`).
+        The mean of two predictions: from the row's other values by a factor model, and from the
+        nearest training rows (:mod:`sgpmic.learning.gaps`).
 
         Parameters
         ----------

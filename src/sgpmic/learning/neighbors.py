@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,6 @@ from sgpmic._runtime import default_device, double_precision
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled
 from sgpmic.model.rows import pad_rows, round_up
-
-_R = TypeVar("_R")
 
 #: Number of search groups; the rows of a group are this far apart in the sample.
 _SEARCH_WIDTH = 1024
@@ -167,19 +165,10 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
             return jax.tree.map(np.asarray, function(*part))
 
     found = [compute(0)]  # alone, because it may compile
-    # XLA computes a block on one core.
-    n_threads = None if device.platform == "cpu" else _ON_GPU
-    found += in_threads(compute, range(block, n_rows, block), n_threads)
+    if n_rows > block:
+        from joblib import cpu_count  # only the CPUs available to this process
+
+        # XLA computes a block on one core.
+        with ThreadPoolExecutor(cpu_count() if device.platform == "cpu" else _ON_GPU) as threads:
+            found += threads.map(compute, range(block, n_rows, block))
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
-
-
-def in_threads(
-    function: Callable[[int], _R], firsts: range, n_threads: int | None = None
-) -> list[_R]:
-    """Map a function over parts of the rows, by default in one thread per core."""
-    if len(firsts) < 2:
-        return [function(first) for first in firsts]
-    from joblib import cpu_count  # only the CPUs available to this process
-
-    with ThreadPoolExecutor(n_threads or cpu_count()) as threads:
-        return list(threads.map(function, firsts))

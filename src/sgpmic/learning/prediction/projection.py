@@ -31,7 +31,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights, nearest, smallest
 from sgpmic.model.mixture import factor_mixture, log_densities
-from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
+from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
 
 #: Number of neighbors whose latent points are candidate starts, and whose votes are averaged.
 NEIGHBORS = 5
@@ -120,8 +120,11 @@ def _start_block(
 
 
 def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[Array], Array]:
-    prior, without = factor_mixture(model.posterior.mixture), _without(model, fitted)
-    return lambda X: log_joints(model.posterior, prior, X, *Y, without)
+    posterior, A_inverse, without = model.posterior, model.A_inverse, None
+    if fitted is not None:
+        without = left_out(posterior, A_inverse, fitted.X, fitted.S, *fitted.Y)
+    prior = factor_mixture(posterior.mixture)
+    return lambda X: log_joints(posterior, prior, X, *Y, without)
 
 
 def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array, Array]:
@@ -209,18 +212,12 @@ def _where(which: Array, first: Course, second: Course) -> Course:
     )
 
 
-def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
-    if fitted is None:
-        return None
-    return left_out(model.posterior, model.A_inverse, fitted.X, fitted.S, *fitted.Y)
-
-
 @compiled
-def _means_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, Array]:
+def _means_block(model: Model, X: Array) -> tuple[Array, Array]:
     """Return the mean of each mapping at X, and the cluster probabilities p(m | x)."""
     prior = factor_mixture(model.posterior.mixture)
     shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
-    mean, _ = mapping_moments(model.posterior, X, _without(model, fitted))
+    mean, _ = mapping_moments(model.posterior, X)
     return jnp.swapaxes(mean, 0, 1), shares
 
 
@@ -278,10 +275,10 @@ def project(
     return found
 
 
-def means_at(model: Model, X: Floats, fitted: Fitted | None = None) -> tuple[Floats, Floats]:
+def means_at(model: Model, X: Floats) -> tuple[Floats, Floats]:
     """Return the mappings' means (N, G, P) and p(m | x) (N, M) at latent points."""
     block = block_rows(model.posterior.mean_weights.shape[2])
-    return in_blocks(partial(_means_block, model), block, X, fitted)
+    return in_blocks(partial(_means_block, model), block, X)
 
 
 def laplace(posterior: Posterior, course: Course) -> Floats:

@@ -151,10 +151,6 @@ class PlotsMixin:
             overlap an earlier one are omitted; the texts of a dict are all shown.
         title : str or None
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : EmbeddingDisplay
         """
         from sgpmic import plots
 
@@ -209,10 +205,6 @@ class PlotsMixin:
         X : array-like of shape (n_samples, n_features) or None
             Rows to plot; None for the training rows.
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : MembershipsDisplay
         """
         from sgpmic import plots
 
@@ -224,10 +216,6 @@ class PlotsMixin:
         Parameters
         ----------
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : CommitteeDisplay
         """
         from sgpmic import plots
 
@@ -241,10 +229,6 @@ class PlotsMixin:
         Parameters
         ----------
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : NumberOfClustersDisplay
         """
         from sgpmic import plots
 
@@ -262,10 +246,6 @@ class PlotsMixin:
         n_features : int, default=10
             Maximum number of features to show, the most distinctive ones.
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : ProfilesDisplay
         """
         from sgpmic import plots
 
@@ -280,10 +260,6 @@ class PlotsMixin:
         Parameters
         ----------
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : BoundDisplay
         """
         from sgpmic import plots
 

@@ -86,17 +86,6 @@ def cluster(
     >>> adata.obsm["X_sgpmic"].shape
     (150, 2)
     """
-    try:
-        from anndata import AnnData
-    except ImportError:
-        raise ImportError("This needs anndata: pip install 'sgpmic[anndata]'.") from None
-    if not isinstance(adata, AnnData):
-        kind = type(adata).__name__
-        raise TypeError(f"adata is a {kind}, not an AnnData: wrap it in one, or fit SGPMIC to it.")
-    if not isinstance(key_added, str) or not key_added:
-        raise ValueError(f"key_added is {key_added!r}: give the results a name.")
-    if not adata.n_obs:
-        raise ValueError("adata has no cells.")
     name, rows = _rows(adata, use_rep, n_pcs)
     if name == "X_pca":
         parameters.setdefault("scale", "one")
@@ -113,19 +102,9 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
     name = use_rep or ("X_pca" if "X_pca" in adata.obsm else "X")
     if name == "X":
         if n_pcs is not None:
-            raise ValueError(
-                "n_pcs is a number of principal components, and there are none in adata.obsm: run "
-                "sc.pp.pca(adata) first, or leave n_pcs out."
-            )
+            raise ValueError("n_pcs needs principal components: run sc.pp.pca(adata) first.")
         if adata.isbacked:
-            raise ValueError(
-                "adata.X is on disk (backed mode): call adata = adata.to_memory() first, or "
-                "cluster principal components in adata.obsm."
-            )
-        if adata.X is None:
-            raise ValueError(
-                "adata has no X: give it one, or name a key of adata.obsm with use_rep."
-            )
+            raise ValueError("adata.X is on disk: call adata = adata.to_memory() first.")
         values = adata.X.data if sparse.issparse(adata.X) else np.ravel(adata.X)
         some = np.asarray(values[:_LOOKED_AT])
         if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):

@@ -316,18 +316,15 @@ class Predictor:
         chosen = sample_numbers(len(rows), _MOST_ASSESSED)
         # From held-out rows, whose densities would otherwise be too high. Parameters are not
         # refitted: only a row's own contribution to the posterior is removed.
-        found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
+        T = self._reference_S[chosen] if len(self.A_inverse) > 1 else np.ones((len(chosen), 1))
+        fitted = projection.Fitted(self.reference.points[chosen], T, self._cells(rows[chosen]))
+        found, _ = self._project(rows[chosen], chosen, fitted)
         mapping = projection.laplace(self.posterior, found)
         normals = cluster_normals.left_out_log_density(reduced[chosen], S[chosen], factors)
         share = cluster_normals.best_share(mapping, normals)
         left_out = cluster_normals.mixed(mapping, normals, share)
         left_out += self.scaler.log_volumes(rows[chosen])
         return _Densities(cluster_normals.fit_normals(reduced, S, factors), share, left_out)
-
-    def _fitted(self, numbers: Ints) -> projection.Fitted:
-        T = self._reference_S[numbers] if len(self.A_inverse) > 1 else np.ones((len(numbers), 1))
-        points, rows = self.reference.points[numbers], self.reference.rows[numbers]
-        return projection.Fitted(points, T, self._cells(rows))
 
     @property
     def knows_densities(self) -> bool:

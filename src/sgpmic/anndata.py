@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 __all__ = ["cluster"]
-
-_log = logging.getLogger("sgpmic")
 
 #: Number of values checked to recognize raw counts.
 _LOOKED_AT = 100_000
@@ -89,7 +86,6 @@ def cluster(
     name, rows = _rows(adata, use_rep, n_pcs)
     if name == "X_pca":
         parameters.setdefault("scale", "one")
-    _log.info("Clustering %d cells by %s, %d columns.", rows.shape[0], name, rows.shape[1])
     model = SGPMIC(n_clusters=n_clusters, random_state=random_state, **parameters).fit(rows)
     asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs, **parameters}
     result = adata.copy() if copy else adata

@@ -160,7 +160,6 @@ class Scaler(NamedTuple):
     scale: Floats  # (P,)
     kind: str  # 'each', 'one' or 'none'
     mean_variance: float  # of the scaled features
-    reason: str = ""  # why ``'auto'`` chose this kind; not stored in files
 
     def transform(self, Y: Floats) -> Floats:
         """Return scaled rows."""
@@ -189,11 +188,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     """Fit the scaler of a table, ignoring gaps; ``Y`` holds the rows of this process."""
     highest = group.largest(np.fmax.reduce(Y, axis=0, initial=-np.inf))
     lowest = -group.largest(-np.fmin.reduce(Y, axis=0, initial=np.inf))
-    counts, fractions = np.zeros((2, Y.shape[1]))
-    for part in parts(Y):
-        counts += np.sum(~np.isnan(part), axis=0)
-        fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
-    counts = group.total(counts)
+    counts = group.total(np.sum(~np.isnan(Y), axis=0).astype(np.float64))
     seen = counts > 0  # a feature without any value counts as 0 everywhere
     highest, lowest = np.where(seen, highest, 0.0), np.where(seen, lowest, 0.0)
     counts = np.maximum(counts, 1.0)
@@ -208,9 +203,10 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     offset = group.total(sums(Y, axis=0)) / counts
     squares = sum((sums((part - offset) ** 2, axis=0) for part in parts(Y)), np.zeros(Y.shape[1]))
     variances = group.total(squares) / counts
-    kind, reason = scale, ""
+    kind = scale
     if kind == "auto":
-        is_one, reason = of_one_unit(highest - lowest, group.total(fractions) == 0)
+        fractions = sum((np.sum(part % 1.0 > 0, axis=0) for part in parts(Y)), np.zeros(Y.shape[1]))
+        is_one = of_one_unit(highest - lowest, group.total(fractions) == 0)
         kind = "one" if is_one else "each"
     scales = np.ones(Y.shape[1])
     if kind != "none":
@@ -220,24 +216,17 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
         is_constant = deviations <= _CONSTANT * (size if one else sizes)
         scales[:] = np.where(is_constant, 1.0, deviations)
     mean_variance = float(np.mean((variances / scales**2)[seen]))
-    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0, reason)
+    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
 
 
-def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
-    """Return whether the features seem to share a unit, and the evidence in words."""
+def of_one_unit(ranges: Floats, is_whole: Bools) -> bool:
+    """Return whether there is strong evidence that the features share a unit."""
     varying = ranges > 0
-    n_varying = int(varying.sum())
-    if n_varying < 2:
-        return False, ""
+    if varying.sum() < _MANY_FEATURES:
+        return False
     low, high = np.quantile(ranges[varying], [0.1, 0.9])
-    ratio = high / low
-    words = f"{n_varying} features, the ratio of their ranges is {ratio:.3g}"
-    if n_varying < _MANY_FEATURES or ratio > _LARGEST_RATIO:
-        return False, words
     share = is_whole[varying].mean()
-    if max(share, 1 - share) < _ONE_TYPE:
-        return False, f"{words}, {100 * share:.0f} % of them have whole numbers only"
-    return True, words
+    return bool(high / low <= _LARGEST_RATIO and max(share, 1 - share) >= _ONE_TYPE)
 
 
 def parts(rows: NDArray[_T], size: int = _PART) -> Iterator[NDArray[_T]]:

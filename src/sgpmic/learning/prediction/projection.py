@@ -256,22 +256,17 @@ def project(
     """
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
-    first, *later = _STEPS["cpu" if default_device().platform == "cpu" else "gpu"]
-
-    def first_steps(completed: Any, own: Any, Y: Cells, fitted: Any) -> tuple[Any, Array]:
-        course, votes = _start_block(model, sample, completed, own, Y, fitted)
-        return _newton_block(model, np.int32(first), course, votes, Y, fitted), votes
-
-    found, votes = in_blocks(first_steps, block, completed, own, Y, fitted)
-    rows = np.flatnonzero(~found[0].settled)
-    for n_steps in later:
-        if not len(rows):
-            break
-        asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))
+    start = partial(_start_block, model, sample)
+    course, votes = in_blocks(start, block, completed, own, Y, fitted)
+    found, rows = (course, np.empty_like(votes)), np.arange(len(own))
+    for n_steps in _STEPS["cpu" if default_device().platform == "cpu" else "gpu"]:
+        asked = jax.tree.map(lambda array, rows=rows: array[rows], (course, votes, Y, fitted))
         part = in_blocks(partial(_newton_block, model, np.int32(n_steps)), block, *asked)
         for of_all, of_some in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
             of_all[rows] = of_some
         rows = rows[~part[0].settled]
+        if not len(rows):
+            break
     return found
 
 

@@ -69,8 +69,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         embedding : ndarray of shape (n_samples, n_components_)
             NaN for rows without any value.
         """
-        rows = self._read_rows(X)
-        return self._predictor.place(rows)[0]
+        return self._predictor.place(self._read_rows(X))[0]
 
     @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -85,8 +84,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         memberships : ndarray of shape (n_samples, n_clusters)
             NaN for rows without any value.
         """
-        rows = self._read_rows(X)
-        return self._predictor.place(rows)[1]
+        return self._predictor.place(self._read_rows(X))[1]
 
     def predict(self, X: ArrayLike) -> Ints:
         """Return the most probable cluster of each row.
@@ -117,11 +115,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         assessment : Assessment
             Named tuple of ``labels``, ``memberships``, ``embedding``, ``log_density`` and
-            ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
-            unusual.
+            ``unusual``. Rows without any value have the label -1 and NaN, and are not unusual.
         """
-        rows = self._read_rows(X)
-        return self._predictor.assess(rows)
+        return self._predictor.assess(self._read_rows(X))
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -200,12 +196,12 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         scikit-learn tries every name for ``dir``, and its HTML diagram reads all that are listed.
         """
-        names = set(object.__dir__(self))
+        hidden = set()
         if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
-            names.remove("unusual_below_")
+            hidden.add("unusual_below_")
         if getattr(self, "_explained", None) is None:
-            names.discard("profiles_")
-        return [name for name in names if hasattr(self, name)]
+            hidden.add("profiles_")
+        return [name for name in set(object.__dir__(self)) - hidden if hasattr(self, name)]
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean log density of the rows.
@@ -257,16 +253,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         imputation : Imputation
-            Named tuple of ``values``, the completed rows, and ``std``, the standard deviation of
-            each value, 0 for observed ones. Both are NaN for a feature without any value in
-            ``fit``. If the model has an encoder, both are dicts of the original columns:
-            ``values`` as returned by :meth:`sgpmic.TableEncoder.inverse_transform`, ``std`` of
-            the numeric ones.
+            Named tuple of ``values``, the completed rows, and ``std``, their standard deviations,
+            0 for observed ones. NaN for a feature without any value in ``fit``. If the model has an
+            encoder, both are dicts of the original columns, ``std`` of the numeric ones only.
 
-        Raises
-        ------
-        ValueError
-            If the model was fitted to a sparse matrix with many features.
         """
         check_is_fitted(self)
         if self._reduction is not None:

@@ -148,10 +148,7 @@ def fit_factors(Y: Floats) -> FactorModel:
 def fill_from_nearest(
     Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
 ) -> Floats:
-    """Replace imputed cells by means over the nearest rows of a sample that have the cell, if any.
-
-    ``Y`` (n_rows, n_features) and ``sample`` have gaps (NaN), which are imputed in the others.
-    """
+    """Replace imputed cells by means over the nearest rows of a sample that have the cell."""
     from sklearn.neighbors import NearestNeighbors
 
     n_asked = min(_NEAREST_ASKED, len(sample))

@@ -41,10 +41,9 @@ def nearest(
 ) -> tuple[Array, Array]:
     """Return the indices (B, k) of the nearest rows in a sample and their squared distances.
 
-    For compiled programs. Single precision finds the groups of rows that contain the nearest,
-    double precision decides among them. The sample (R, P) is padded (:func:`padded_count`) and has
-    ``count`` rows; distances are infinite beyond those. ``own`` (B,) are the indices of rows in the
-    sample, -1 for others: no row is its own neighbor.
+    Single precision finds the groups of rows that contain the nearest, double precision decides
+    among them. The sample (R, P) is padded (:func:`padded_count`) and has ``count`` rows. ``own``
+    (B,) are the indices of rows in the sample, -1 for others: no row is its own neighbor.
     """
     R, P = sample.shape
     single = jnp.clip(sample, -_FARTHEST, _FARTHEST).astype(jnp.float32)
@@ -89,11 +88,7 @@ def smallest(values: Array, k: int) -> Array:
 
 
 def inverse_weights(distances: Any) -> Any:
-    """Return inverse distance weights; each row sums to one.
-
-    Neighbors at distance zero share all of the weight equally. For NumPy arrays, and for JAX
-    arrays in compiled programs.
-    """
+    """Return inverse distance weights, shared equally by any neighbors at distance zero."""
     xp: Any = np if isinstance(distances, np.ndarray) else jnp
     # Ratios to the nearest are in [0, 1], with 0/0 taken as one.
     least = distances.min(axis=1, keepdims=True)
@@ -105,11 +100,9 @@ def inverse_weights(distances: Any) -> Any:
 def interpolate(
     sample: Floats, known: Floats, rows: Floats, k: int, offset: Any = 0.0, scale: Any = 1.0
 ) -> Floats:
-    """Interpolate from the k nearest rows of a sample by inverse squared distance weighting.
+    """Interpolate ``known`` values (n_sample, n_values) from the k nearest rows of a sample.
 
-    A row in the sample gets its ``known`` values (n_sample, n_values); duplicates, their mean. The
-    sample (n_sample, n_features) is centered and scaled, ``rows`` are not: ``offset`` and
-    ``scale``, scalars or one value per feature, center and scale them.
+    By inverse squared distance weighting. The sample is scaled, ``rows`` are not yet.
     """
     k = min(k, len(sample))
     if default_device().platform != "cpu":

@@ -3,19 +3,14 @@
 Order. In another order, sums round differently and a seed draws other rows; with overlapping
 clusters that is enough to change the partition. So a fit with a committee sorts the table into a
 canonical order, and returns its results in the original one: features by their mean after min-max
-scaling (ties by their products with the rows' keys); rows by a key, the sum of their scaled
-features weighted by the square roots of these means. Features are not sorted if there are one-hot
-encoded categories, which are recognized by adjacent indicators. Neither order depends on the
-units, and noise in the last digits changes it in few places.
+scaling, rows by a weighted sum of their scaled features. Features are not sorted if there are
+one-hot encoded categories, which are recognized by adjacent indicators.
 
-Scaling. Features of different units have to be standardized individually, or the one with the
-largest values dominates. Features of one unit are divided by a common factor, so that the variance
-of a feature reflects its importance. ``'auto'`` standardizes individually unless there is strong
-evidence for one unit (docs/mathematics.md).
+Scaling. Features of different units are standardized individually, or the one with the largest
+values dominates. Features of one unit are divided by a common factor, so that the variance of a
+feature reflects its importance (docs/mathematics.md says what ``'auto'`` chooses).
 
-Sparse matrices with many features. A truncated SVD, X ≈ U D Vᵀ, replaces every row x by Vᵀ x: the
-linear map to that many features which best preserves distances. The row pass itself would cost a
-dense product with all features.
+Sparse matrices with many features. A truncated SVD, X ≈ U D Vᵀ, replaces every row x by Vᵀ x.
 """
 
 from __future__ import annotations
@@ -291,13 +286,11 @@ def _without_gaps(X: Any) -> csr_array:
 def sample_numbers(
     n_rows: int, most: int = MOST_REFERENCE_ROWS, rng: np.random.RandomState | None = None
 ) -> Ints:
-    """Return the indices of all rows, or of a random sample of ``most`` rows.
-
-    By default the sample does not depend on the seed of a fit: the choice of rows for the committee
-    would make more of a difference than any other random draw.
-    """
+    """Return the indices of all rows, or of a random sample of ``most`` rows."""
     if n_rows <= most:
         return np.arange(n_rows)
+    # By default independent of the seed of a fit: the choice of rows for the committee would make
+    # more of a difference than any other random draw.
     return np.sort((rng or np.random.RandomState(0)).choice(n_rows, most, replace=False))
 
 
@@ -326,10 +319,7 @@ def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
 
 
 def rotated(Y: Floats) -> Floats:
-    """Return the rows in an orthonormal basis of their span, if there are more features than rows.
-
-    Preserves distances and inner products, and equal rows stay equal.
-    """
+    """Return the rows in an orthonormal basis of their span, if there are fewer than features."""
     if Y.shape[1] <= len(Y):
         return Y
     distinct, numbers, _ = distinct_rows(Y)

@@ -122,12 +122,10 @@ class Reference:
     def soften(
         self, S: Floats, theirs: Floats, completed: Floats, observed: Bools, own: Ints
     ) -> Floats:
-        """Soften the memberships of rows with gaps to reflect the missing cells.
+        """Soften the memberships S (n, M) at the most probable latent points of rows with gaps.
 
-        The most probable latent point says little if many others are almost as probable. S (n, M)
-        are the memberships at that point, ``theirs`` (R, M) those of the rows of this reference;
-        ``completed`` (n, P) are the rows with expectations of missing cells, ``observed`` is the
-        mask of observed cells, ``own`` (n,) the rows' indices in the reference, or -1.
+        Such a point says little if many others are almost as probable. ``theirs`` (R, M) are the
+        memberships of this reference, ``own`` (n,) the rows' indices in it, or -1.
         """
         rows, numbers, variance = self._compared
         similar = partial(projection.average_similar, (rows, theirs[numbers], numbers, variance))

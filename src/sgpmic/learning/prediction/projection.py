@@ -146,8 +146,8 @@ def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, A
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
     """Solve for symmetric matrices (Q, Q, B); also return which are positive definite.
 
-    Gaussian elimination without pivoting, vectorized over rows. By the absolute values of the
-    pivots, as in a modified Cholesky factorization, the step is always a descent direction.
+    By the absolute values of the pivots, as in a modified Cholesky factorization, the step is
+    always a descent direction.
     """
     Q = len(right)
     table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)
@@ -225,11 +225,10 @@ def _means_block(model: Model, X: Array) -> tuple[Array, Array]:
 def average_similar(
     similar: Any, completed: Array, observed: Array, own: Array
 ) -> tuple[Array, Array]:
-    """Return the mean memberships of similar rows, and the fraction of unexplained variance.
+    """Return mean memberships of rows alike in observed cells, and their variance in the others.
 
-    Rows are similar in a row's observed cells; the unexplained variance is theirs in its missing
-    cells. ``similar`` are training rows (K, P) without gaps, their memberships (K, M), their
-    indices (K,), -2 for padding, and the total variance; ``own`` are the rows' indices, or -1.
+    As a fraction of the total variance. ``similar`` are training rows (K, P) without gaps, their
+    memberships, indices (-2 for padding), and total variance; ``own`` are the rows' indices, or -1.
     """
     rows, S, numbers, variance = similar
     squares = observed @ (rows**2).T - 2.0 * (observed * completed) @ rows.T

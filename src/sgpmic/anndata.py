@@ -50,9 +50,8 @@ def cluster(
     random_state : int, RandomState instance or None, default=0
         Random seed.
     **parameters
-        Other parameters of `SGPMIC`, such as ``n_components=3``. Principal components are scaled by
-        a common factor (``scale='one'``) by default, as the variance of a component reflects its
-        importance.
+        Other parameters of `SGPMIC`. By default principal components are scaled by a common factor
+        (``scale='one'``), as the variance of a component reflects its importance.
 
     Returns
     -------
@@ -66,10 +65,6 @@ def cluster(
         - ``.obsm['X_' + key_added]``: the latent points, for ``sc.pl.embedding``.
         - ``.uns[key_added]``: the parameters (``'params'``), the test for cluster tendency
           (``'support'``), the cluster weights, the bound and whether the fit converged.
-
-    See Also
-    --------
-    SGPMIC : The model itself: fit it to ``adata.obsm['X_pca']`` to predict new cells.
 
     Examples
     --------
@@ -111,10 +106,7 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
             )
         return name, adata.X
     if name not in adata.obsm:
-        there = ", ".join(map(repr, adata.obsm)) or "nothing"
-        raise KeyError(
-            f"adata.obsm has no {name!r}; it has {there}. Name one of these, or use_rep='X'."
-        )
+        raise KeyError(f"adata.obsm has no {name!r}, only {list(adata.obsm)}.")
     rows = adata.obsm[name]
     if n_pcs is None:
         return name, rows

@@ -157,7 +157,7 @@ def test_counts_get_a_warning() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"use_rep": "X_umap"}, KeyError, "no 'X_umap'; it has 'X_pca'"),
+        ({"use_rep": "X_umap"}, KeyError, r"no 'X_umap', only \['X_pca'\]"),
         ({"n_pcs": 9}, ValueError, "n_pcs is 9, but .* 4 columns"),
         ({"n_pcs": 0}, ValueError, "n_pcs is 0"),
         ({"n_pcs": 2, "use_rep": "X"}, ValueError, "needs principal components"),

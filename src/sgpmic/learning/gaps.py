@@ -83,12 +83,8 @@ class FactorModel(NamedTuple):
 
     def complete(self, Y: Floats) -> Floats:
         """Replace missing cells by their expectations."""
-        missing = np.isnan(Y)
-        rows = missing.any(axis=1)
-        if not rows.any():
-            return Y
-        completed = Y.copy()
-        completed[rows] = np.where(missing[rows], self.expected(Y[rows])[0], Y[rows])
+        completed, rows = Y.copy(), np.isnan(Y).any(axis=1)
+        completed[rows] = np.where(np.isnan(Y[rows]), self.expected(Y[rows])[0], Y[rows])
         return completed
 
 

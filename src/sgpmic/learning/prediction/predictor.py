@@ -364,21 +364,14 @@ class Predictor:
 
     @numerics()
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
-        """Draw rows at latent points of training rows; return them, sorted by cluster, and it.
-
-        The clusters' Gaussians would also reach regions without rows, where the mapping has learned
-        nothing.
-        """
+        """Draw rows at latent points of training rows; return them, sorted by cluster, and it."""
+        # The Gaussians also reach regions without rows, where the mapping has learned nothing.
         clusters = self.S.argmax(axis=1)
         chosen = rng.randint(len(clusters), size=n_samples)
         chosen = chosen[np.argsort(clusters[chosen], kind="stable")]
-        labels = clusters[chosen]
-        mean, _ = projection.means_at(self._model, self.X[chosen])
-        mapping = np.zeros_like(labels) if mean.shape[1] == 1 else labels
-        noise = rng.standard_normal((n_samples, len(self.scaler.offset)))
-        drawn = mean[np.arange(n_samples), mapping, : noise.shape[1]]
-        drawn = drawn + noise / np.sqrt(float(self.posterior.mappings.beta))
-        return self._restored(drawn), labels
+        noise = rng.standard_normal((n_samples, len(self.scaler.scale))) * self.scaler.scale
+        noise /= np.sqrt(float(self.posterior.mappings.beta))
+        return self.decode(self.X[chosen]) + noise, clusters[chosen]
 
     @property
     def kernels(self) -> list[Kernel]:

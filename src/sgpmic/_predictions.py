@@ -146,10 +146,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def score_samples(self, X: ArrayLike) -> Floats:
         """Return the log density of each row under the model.
 
-        A mixture of two densities: that of the mapping, with the latent point integrated out by
-        Laplace's approximation, and a normal distribution per cluster. Their weights are learned
-        from held-out training rows (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values
-        mark outliers.
+        A mixture of the mapping's density, with the latent point integrated out by Laplace's
+        approximation, and a normal distribution per cluster
+        (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values mark outliers.
 
         Parameters
         ----------
@@ -192,12 +191,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return self._predictor.unusual_below
 
     def __dir__(self) -> list[str]:
-        """Return attribute names, without expensive ones that are not computed yet.
-
-        scikit-learn tries every name for ``dir``, and its HTML diagram reads all that are listed.
-        """
-        hidden = set()
-        if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
+        """Return attribute names, without expensive ones that are not computed yet."""
+        hidden = set()  # scikit-learn's HTML diagram reads all that are listed
+        if "_densities" not in vars(getattr(self, "_predictor", self)):
             hidden.add("unusual_below_")
         if getattr(self, "_explained", None) is None:
             hidden.add("profiles_")

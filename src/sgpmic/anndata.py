@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["cluster"]
 
-#: Number of values checked to recognize raw counts.
-_LOOKED_AT = 100_000
-
 
 def cluster(
     adata: AnnData,
@@ -82,9 +79,9 @@ def cluster(
     if name == "X_pca":
         parameters.setdefault("scale", "one")
     model = SGPMIC(n_clusters=n_clusters, random_state=random_state, **parameters).fit(rows)
-    asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs, **parameters}
+    asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs}
     result = adata.copy() if copy else adata
-    _store(model, result, key_added, asked | {"random_state": random_state})
+    _store(model, result, key_added, asked | parameters | {"random_state": random_state})
     return result if copy else None
 
 
@@ -97,7 +94,7 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
         if adata.isbacked:
             raise ValueError("adata.X is on disk: call adata = adata.to_memory() first.")
         values = adata.X.data if sparse.issparse(adata.X) else np.ravel(adata.X)
-        some = np.asarray(values[:_LOOKED_AT])
+        some = np.asarray(values[:100_000])
         if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
             warn(
                 "adata.X looks like raw counts: clusters would mostly reflect sequencing depth. "

@@ -9,9 +9,8 @@ committee need complete rows, and get imputed ones. The imputation is by variati
 
 whose automatic relevance determination prior on W keeps a table with many gaps from having more
 parameters than cells. As a linear model imputes values between clusters, and off curved ones, the
-imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`).
-
-Users get the mean of both, with standard deviations (:func:`impute_cells`).
+imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`). Users
+get the mean of both (:func:`impute_cells`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ _MOST_SIMILAR = 1024
 #: How fast similar rows outweigh a row's own latent point as more of it is missing, chosen to bring
 #: memberships of rows with hidden cells closest to those of the complete rows.
 _SOFTNESS = 3.0
-
 #: Squared distances must not overflow.
 _FARTHEST_COMPARED = 1e120
 
@@ -325,11 +324,6 @@ class Predictor:
         return _Densities(cluster_normals.fit_normals(reduced, S, factors), share, left_out)
 
     @property
-    def knows_densities(self) -> bool:
-        """Whether the expensive part of :attr:`unusual_below` has been computed."""
-        return "_densities" in self.__dict__
-
-    @property
     @numerics()
     def unusual_below(self) -> float:
         """Log density threshold of outliers."""
@@ -347,10 +341,9 @@ class Predictor:
     def impute(self, rows: Floats) -> tuple[Floats, Floats]:
         """Return rows without gaps, and standard deviations; NaN for rows without any value."""
         Y = self.known_features(rows)
-        missing, values, std = np.isnan(Y), Y.copy(), np.zeros_like(Y)
-        gaps, empty = missing.any(axis=1), missing.all(axis=1)
-        std[empty] = np.nan
-        gaps &= ~empty
+        missing = np.isnan(Y)
+        values, std = Y.copy(), np.where(missing, np.nan, 0.0)
+        gaps = missing.any(axis=1) & ~missing.all(axis=1)
         if gaps.any():
             sample = self.scaler.transform(self.reference.rows)
             imputed, deviation = impute_cells(self.scaler.transform(Y[gaps]), self._factors, sample)

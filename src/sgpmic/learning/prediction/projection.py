@@ -6,7 +6,7 @@ trust region. Converged rows are removed, and the others are regrouped into bloc
 
 For a given model and kind of device, blocks have a fixed size (the last is padded) and convergence
 is checked after fixed numbers of steps, so that the result for a row does not depend on the rest
-of the batch.
+of the batch. Arrays are NumPy's outside of compiled programs and JAX's inside.
 
 The density of y with x integrated out is by Laplace's approximation,
 
@@ -44,9 +44,6 @@ _STEPS = {"cpu": (4, *[1] * 36), "gpu": (10, 10, 20)}
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
 #: Initial radius of the trust region; latent points have variance 1.
 _RADIUS = 0.1
-
-
-# Arrays are NumPy's outside of compiled programs and JAX's inside.
 
 
 class Model(NamedTuple):

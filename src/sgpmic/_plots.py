@@ -144,7 +144,7 @@ class PlotsMixin:
         size : float, array-like of shape (n_samples,) or None
             Marker area in points², or values to show as areas.
         labels : sequence of n_samples texts, dict of row number to text, or None
-            Text annotations of points. In a sequence, None and texts that would overlap are left out.
+            Text annotations of points; in a sequence, those that would overlap are left out.
         title : str or None
         ax : matplotlib Axes, or None for a new figure
         """

@@ -137,24 +137,16 @@ class PlotsMixin:
         Parameters
         ----------
         color_by : None, 'cluster', 'certainty', array-like of shape (n_samples,), or column name
-            Clusters by default, paler for uncertain rows. Numbers get a color bar. Labels
-            (strings, booleans, categories, integers with at most twelve distinct values) get a
-            legend; beyond forty, the rarest share an entry. Missing values are gray, with their own
-            entry.
+            Clusters by default, paler for uncertain rows. Numbers get a color bar, labels and
+            integers with at most twelve distinct values a legend. Missing values are gray.
         X : data frame, dict of columns, or array, or None
-            The training rows in the same order, including the column named by ``color_by``. It may
-            have columns that the model was not fitted to.
+            The training rows in the same order, with the column named by ``color_by``.
         size : float, array-like of shape (n_samples,) or None
             Marker area in points², or values to show as areas.
         labels : sequence of n_samples texts, dict of row number to text, or None
-            Text annotations of points. In a sequence, None means no text, and texts that would
-            overlap an earlier one are omitted; the texts of a dict are all shown.
+            Text annotations of points; in a sequence, those that would overlap are left out.
         title : str or None
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : EmbeddingDisplay
         """
         from sgpmic import plots
 
@@ -171,10 +163,7 @@ class PlotsMixin:
         title: str = "Latent space",
         height: int = 880,
     ) -> InteractivePicture:
-        """Return an interactive plot of the latent points for notebooks: hover, zoom, select, save.
-
-        It is the plot of the report: rows can be colored by any feature, selected with a lasso and
-        compared with the rest, found by number, and saved as CSV. It works offline.
+        """Return the report's interactive plot for notebooks: hover, zoom, select, compare, save.
 
         Parameters
         ----------
@@ -191,7 +180,7 @@ class PlotsMixin:
         Returns
         -------
         picture : InteractivePicture
-            Displayed by notebooks; ``picture.save("picture.html")`` writes it to a file.
+            Its method ``save`` writes a file.
         """
         from sgpmic.report.content import content_of_rows
         from sgpmic.report.page import InteractivePicture, render_report
@@ -209,10 +198,6 @@ class PlotsMixin:
         X : array-like of shape (n_samples, n_features) or None
             Rows to plot; None for the training rows.
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : MembershipsDisplay
         """
         from sgpmic import plots
 
@@ -224,10 +209,6 @@ class PlotsMixin:
         Parameters
         ----------
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : CommitteeDisplay
         """
         from sgpmic import plots
 
@@ -241,10 +222,6 @@ class PlotsMixin:
         Parameters
         ----------
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : NumberOfClustersDisplay
         """
         from sgpmic import plots
 
@@ -262,10 +239,6 @@ class PlotsMixin:
         n_features : int, default=10
             Maximum number of features to show, the most distinctive ones.
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : ProfilesDisplay
         """
         from sgpmic import plots
 
@@ -280,10 +253,6 @@ class PlotsMixin:
         Parameters
         ----------
         ax : matplotlib Axes, or None for a new figure
-
-        Returns
-        -------
-        display : BoundDisplay
         """
         from sgpmic import plots
 

@@ -17,7 +17,7 @@ from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.exceptions import warn_renamed
 from sgpmic.learning.gaps import Imputation
-from sgpmic.learning.prediction.predictor import Assessment, Predictor, blanked
+from sgpmic.learning.prediction.predictor import Assessment, Predictor, most_probable
 from sgpmic.learning.preprocessing import dense_rows, restored_rows
 from sgpmic.learning.settings import check, whole_number
 from sgpmic.storage.models import StoredModel, load_model, save_model, unreadable
@@ -69,8 +69,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         embedding : ndarray of shape (n_samples, n_components_)
             NaN for rows without any value.
         """
-        rows = self._read_rows(X)
-        return self._predictor.place(rows)[0]
+        return self._predictor.place(self._read_rows(X))[0]
 
     @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -85,8 +84,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         memberships : ndarray of shape (n_samples, n_clusters)
             NaN for rows without any value.
         """
-        rows = self._read_rows(X)
-        return self._predictor.place(rows)[1]
+        return self._predictor.place(self._read_rows(X))[1]
 
     def predict(self, X: ArrayLike) -> Ints:
         """Return the most probable cluster of each row.
@@ -100,8 +98,7 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         labels : ndarray of shape (n_samples,)
             -1 for rows without any value.
         """
-        memberships = self.predict_proba(X)
-        return blanked(memberships.argmax(axis=1), np.isnan(memberships).any(axis=1), -1)
+        return most_probable(self.predict_proba(X))
 
     @on_chosen_device
     def assess(self, X: ArrayLike) -> Assessment:
@@ -118,11 +115,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         -------
         assessment : Assessment
             Named tuple of ``labels``, ``memberships``, ``embedding``, ``log_density`` and
-            ``unusual``. Rows without any value have the label -1 and NaN elsewhere; they are not
-            unusual.
+            ``unusual``. Rows without any value have the label -1 and NaN, and are not unusual.
         """
-        rows = self._read_rows(X)
-        return self._predictor.assess(rows)
+        return self._predictor.assess(self._read_rows(X))
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -151,10 +146,9 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def score_samples(self, X: ArrayLike) -> Floats:
         """Return the log density of each row under the model.
 
-        A mixture of two densities: that of the mapping, with the latent point integrated out by
-        Laplace's approximation, and a normal distribution per cluster. Their weights are learned
-        from held-out training rows (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values
-        mark outliers.
+        A mixture of the mapping's density, with the latent point integrated out by Laplace's
+        approximation, and a normal distribution per cluster
+        (:mod:`sgpmic.learning.prediction.cluster_normals`). Low values mark outliers.
 
         Parameters
         ----------
@@ -197,16 +191,13 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             return self._predictor.unusual_below
 
     def __dir__(self) -> list[str]:
-        """Return attribute names, without expensive ones that are not computed yet.
-
-        scikit-learn tries every name for ``dir``, and its HTML diagram reads all that are listed.
-        """
-        names = set(object.__dir__(self))
-        if not (hasattr(self, "_predictor") and self._predictor.knows_densities):
-            names.remove("unusual_below_")
+        """Return attribute names, without expensive ones that are not computed yet."""
+        hidden = set()  # scikit-learn's HTML diagram reads all that are listed
+        if "_densities" not in vars(getattr(self, "_predictor", self)):
+            hidden.add("unusual_below_")
         if getattr(self, "_explained", None) is None:
-            names.discard("profiles_")
-        return [name for name in names if hasattr(self, name)]
+            hidden.add("profiles_")
+        return [name for name in set(object.__dir__(self)) - hidden if hasattr(self, name)]
 
     def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean log density of the rows.
@@ -247,8 +238,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def impute(self, X: ArrayLike) -> Imputation:
         """Impute missing values by their expectations, with standard deviations.
 
-        Combines the mapping at a row's latent point, the correlations with the row's other values,
-        and the values of similar rows (:mod:`sgpmic.learning.gaps`).
+        The mean of two predictions: from the row's other values by a factor model, and from the
+        nearest training rows (:mod:`sgpmic.learning.gaps`).
 
         Parameters
         ----------
@@ -258,16 +249,10 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Returns
         -------
         imputation : Imputation
-            Named tuple of ``values``, the completed rows, and ``std``, the standard deviation of
-            each value, 0 for observed ones. Both are NaN for a feature without any value in
-            ``fit``. If the model has an encoder, both are dicts of the original columns:
-            ``values`` as returned by :meth:`sgpmic.TableEncoder.inverse_transform`, ``std`` of
-            the numeric ones.
+            Named tuple of ``values``, the completed rows, and ``std``, their standard deviations,
+            0 for observed ones. NaN for a feature without any value in ``fit``. If the model has an
+            encoder, both are dicts of the original columns, ``std`` of the numeric ones only.
 
-        Raises
-        ------
-        ValueError
-            If the model was fitted to a sparse matrix with many features.
         """
         check_is_fitted(self)
         if self._reduction is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,11 +14,6 @@ if TYPE_CHECKING:
     from anndata import AnnData
 
 __all__ = ["cluster"]
-
-_log = logging.getLogger("sgpmic")
-
-#: Number of values checked to recognize raw counts.
-_LOOKED_AT = 100_000
 
 
 def cluster(
@@ -53,9 +47,8 @@ def cluster(
     random_state : int, RandomState instance or None, default=0
         Random seed.
     **parameters
-        Other parameters of `SGPMIC`, such as ``n_components=3``. Principal components are scaled by
-        a common factor (``scale='one'``) by default, as the variance of a component reflects its
-        importance.
+        Other parameters of `SGPMIC`. By default principal components are scaled by a common factor
+        (``scale='one'``), as the variance of a component reflects its importance.
 
     Returns
     -------
@@ -70,10 +63,6 @@ def cluster(
         - ``.uns[key_added]``: the parameters (``'params'``), the test for cluster tendency
           (``'support'``), the cluster weights, the bound and whether the fit converged.
 
-    See Also
-    --------
-    SGPMIC : The model itself: fit it to ``adata.obsm['X_pca']`` to predict new cells.
-
     Examples
     --------
     >>> from anndata import AnnData
@@ -86,25 +75,13 @@ def cluster(
     >>> adata.obsm["X_sgpmic"].shape
     (150, 2)
     """
-    try:
-        from anndata import AnnData
-    except ImportError:
-        raise ImportError("This needs anndata: pip install 'sgpmic[anndata]'.") from None
-    if not isinstance(adata, AnnData):
-        kind = type(adata).__name__
-        raise TypeError(f"adata is a {kind}, not an AnnData: wrap it in one, or fit SGPMIC to it.")
-    if not isinstance(key_added, str) or not key_added:
-        raise ValueError(f"key_added is {key_added!r}: give the results a name.")
-    if not adata.n_obs:
-        raise ValueError("adata has no cells.")
     name, rows = _rows(adata, use_rep, n_pcs)
     if name == "X_pca":
         parameters.setdefault("scale", "one")
-    _log.info("Clustering %d cells by %s, %d columns.", rows.shape[0], name, rows.shape[1])
     model = SGPMIC(n_clusters=n_clusters, random_state=random_state, **parameters).fit(rows)
-    asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs, **parameters}
+    asked = {"n_clusters": n_clusters, "use_rep": name, "n_pcs": n_pcs}
     result = adata.copy() if copy else adata
-    _store(model, result, key_added, asked | {"random_state": random_state})
+    _store(model, result, key_added, asked | parameters | {"random_state": random_state})
     return result if copy else None
 
 
@@ -113,21 +90,11 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
     name = use_rep or ("X_pca" if "X_pca" in adata.obsm else "X")
     if name == "X":
         if n_pcs is not None:
-            raise ValueError(
-                "n_pcs is a number of principal components, and there are none in adata.obsm: run "
-                "sc.pp.pca(adata) first, or leave n_pcs out."
-            )
+            raise ValueError("n_pcs needs principal components: run sc.pp.pca(adata) first.")
         if adata.isbacked:
-            raise ValueError(
-                "adata.X is on disk (backed mode): call adata = adata.to_memory() first, or "
-                "cluster principal components in adata.obsm."
-            )
-        if adata.X is None:
-            raise ValueError(
-                "adata has no X: give it one, or name a key of adata.obsm with use_rep."
-            )
+            raise ValueError("adata.X is on disk: call adata = adata.to_memory() first.")
         values = adata.X.data if sparse.issparse(adata.X) else np.ravel(adata.X)
-        some = np.asarray(values[:_LOOKED_AT])
+        some = np.asarray(values[:100_000])
         if some.size and some.max() > 1 and np.array_equal(some, np.abs(np.round(some))):
             warn(
                 "adata.X looks like raw counts: clusters would mostly reflect sequencing depth. "
@@ -136,10 +103,7 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
             )
         return name, adata.X
     if name not in adata.obsm:
-        there = ", ".join(map(repr, adata.obsm)) or "nothing"
-        raise KeyError(
-            f"adata.obsm has no {name!r}; it has {there}. Name one of these, or use_rep='X'."
-        )
+        raise KeyError(f"adata.obsm has no {name!r}, only {list(adata.obsm)}.")
     rows = adata.obsm[name]
     if n_pcs is None:
         return name, rows

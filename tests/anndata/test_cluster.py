@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -116,32 +114,28 @@ def test_more_than_ten_clusters_are_in_natural_order() -> None:
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
-def test_without_principal_components_x_is_clustered(
-    kind: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_principal_components_x_is_clustered(kind: Any) -> None:
     adata = AnnData(kind(table().astype(np.float32)))
-    with caplog.at_level(logging.INFO, logger="sgpmic"):
-        cluster(adata, 2, **QUICK)
-    assert "40 cells by X, 4 columns" in caplog.text
+    cluster(adata, 2, **QUICK)
     assert adata.uns["sgpmic"]["params"]["use_rep"] == "X"
     assert "scale" not in adata.uns["sgpmic"]["params"]
     assert list(adata.obs["sgpmic"].astype(int).groupby(np.arange(40) // 20).nunique()) == [1, 1]
 
 
-def test_the_representation_is_chosen(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_representation_is_chosen() -> None:
     def labels(**which: Any) -> list[str]:
         adata = cells()
-        with caplog.at_level(logging.INFO, logger="sgpmic"):
-            cluster(adata, 2, **which, **QUICK)
+        cluster(adata, 2, **which, **QUICK)
         return list(adata.obs["sgpmic"])
 
     by_default, by_x = labels(), labels(use_rep="X")
     assert by_default != by_x
     assert len(set(by_x[:20])) == 1, "X has the first twenty in one cluster"
     assert labels(use_rep="X_pca") == by_default
-    caplog.clear()
-    labels(n_pcs=3)
-    assert "by X_pca, 3 columns" in caplog.text
+    three = cells()
+    three.obsm["X_pca"] = three.obsm["X_pca"][:, :3]
+    cluster(three, 2, **QUICK)
+    assert labels(n_pcs=3) == list(three.obs["sgpmic"])
 
 
 def test_a_representation_may_be_a_frame() -> None:
@@ -163,11 +157,10 @@ def test_counts_get_a_warning() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"use_rep": "X_umap"}, KeyError, "no 'X_umap'; it has 'X_pca'"),
+        ({"use_rep": "X_umap"}, KeyError, r"no 'X_umap', only \['X_pca'\]"),
         ({"n_pcs": 9}, ValueError, "n_pcs is 9, but .* 4 columns"),
         ({"n_pcs": 0}, ValueError, "n_pcs is 0"),
-        ({"n_pcs": 2, "use_rep": "X"}, ValueError, "leave n_pcs out"),
-        ({"key_added": ""}, ValueError, "name"),
+        ({"n_pcs": 2, "use_rep": "X"}, ValueError, "needs principal components"),
         ({"n_clusters": 50}, ValueError, "n_clusters"),
         ({"resolution": 1.0}, TypeError, "resolution"),
     ],
@@ -179,23 +172,8 @@ def test_one_sentence_says_what_is_wrong(options: dict[str, Any], error: Any, wo
     assert not list(adata.obs), "nothing is half written"
 
 
-def test_other_things_than_cells_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="ndarray, not an AnnData"):
-        cluster(table())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no cells"):
-        cluster(AnnData(np.empty((0, 3))))
-    with pytest.raises(ValueError, match="no X"):
-        cluster(AnnData(obs={"kind": ["a", "b"]}))
+def test_values_on_disk_are_refused(tmp_path: Path) -> None:
     cells().write_h5ad(tmp_path / "cells.h5ad")
     backed = read_h5ad(tmp_path / "cells.h5ad", backed="r")
     with pytest.raises(ValueError, match="to_memory"):
         cluster(backed, 2, use_rep="X", **QUICK)
-
-
-def test_without_anndata_one_sentence_says_how_to_get_it() -> None:
-    adata = cells()
-    with (
-        mock.patch.dict(sys.modules, {"anndata": None}),
-        pytest.raises(ImportError, match=r"This needs anndata: pip install 'sgpmic\[anndata\]'"),
-    ):
-        cluster(adata)

@@ -119,14 +119,6 @@ def test_many_features_cost_no_matrix_of_features_by_features() -> None:
     assert densities[60:].max() < densities[:60].min()
 
 
-@pytest.mark.parametrize("shape", [(40, 150), (150, 40)])
-def test_principal_axes_are_singular_vectors(shape: tuple[int, int]) -> None:
-    Y = np.random.default_rng(0).normal(size=shape)
-    axes = cluster_normals._principal_axes(Y, 7)
-    plain = np.linalg.svd(Y)[2][:7]
-    np.testing.assert_allclose(axes @ axes.T, plain.T @ plain, atol=1e-10)
-
-
 @pytest.mark.parametrize("n", [60, 250, 1000])
 def test_new_values_are_below_the_limit_as_often_as_it_says(n: int) -> None:
     """Chi-squared values have known probabilities; the mean over tables is unbiased."""

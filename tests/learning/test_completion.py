@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import make_moons
 
 from sgpmic.learning import gaps
-from sgpmic.learning.gaps import FactorModel, fill_from_nearest, fit_factors, learn_imputer
+from sgpmic.learning.gaps import FactorModel, fill_from_nearest, fit_factors, impute_cells
 
 
 def low_rank(n_rows: int = 300, noise: float = 0.1, seed: int = 0) -> np.ndarray:
@@ -124,27 +124,17 @@ def test_a_cell_that_no_near_row_has_keeps_its_expectation() -> None:
     np.testing.assert_array_equal(filled, [[0.0, 7.0, 1.0], [1.0, 7.0, 1.0]])
 
 
-def test_the_imputer_trusts_what_predicts_hidden_cells() -> None:
-    """A mapping that knows the truth gets all the weight, one that knows nothing hardly any."""
-    Y = holes(low_rank(noise=0.8), 0.2)
-    truth = low_rank(noise=0.0)
-    knows = learn_imputer(Y, lambda numbers, shown: truth[numbers])
-    assert knows.weights[0] > 0.8
-    rng = np.random.default_rng(0)
-    guesses = learn_imputer(Y, lambda numbers, shown: 3.0 * rng.normal(size=shown.shape))
-    assert guesses.weights[0] < 0.1
-    for imputer in (knows, guesses):
-        assert imputer.weights.sum() == pytest.approx(1.0)
-        assert (imputer.weights >= 0).all()
-
-
-def test_similar_rows_say_what_factors_cannot() -> None:
-    """On a curve, cells are not linear in each other."""
+def test_imputed_cells_are_means_of_both_predictions() -> None:
+    """On a curve, cells are not linear in each other, and near rows know more."""
     t = np.random.default_rng(0).uniform(0, 2 * np.pi, 400)
     Y = np.column_stack([np.cos(t), np.sin(t), np.cos(2 * t), np.sin(2 * t), np.cos(3 * t)])
     with_holes = holes(Y, 0.2)
-    imputer = learn_imputer(with_holes, lambda numbers, shown: np.zeros_like(shown))
-    missing = np.isnan(with_holes)
-    mean, _ = imputer.expected(with_holes, np.zeros_like(Y))
-    linear = imputer.factors.complete(with_holes)
-    assert np.mean((mean - Y)[missing] ** 2) < 0.75 * np.mean((linear - Y)[missing] ** 2)
+    missing, factors = np.isnan(with_holes), fit_factors(with_holes)
+    values, std = impute_cells(with_holes, factors, with_holes)
+    linear = factors.complete(with_holes)
+    nearest = fill_from_nearest(with_holes, linear, with_holes, linear)
+    np.testing.assert_allclose(values, (linear + nearest) / 2.0)
+    np.testing.assert_array_equal(values[~missing], Y[~missing])
+    assert np.mean((values - Y)[missing] ** 2) < 0.75 * np.mean((linear - Y)[missing] ** 2)
+    assert not std[~missing].any()
+    assert np.mean(np.abs(values - Y)[missing] < 1.645 * std[missing]) > 0.85

@@ -61,10 +61,7 @@ RANGES = {
 def test_a_few_measurements_of_different_things_are_not_of_one_unit(name: str) -> None:
     columns = [column.split() for column in RANGES[name].split(", ")]
     ranges = np.array([float(high) - float(low) for low, high, _ in columns])
-    is_one, reason = of_one_unit(ranges, np.array([whole == "y" for *_, whole in columns]))
-    assert not is_one
-    low, high = np.quantile(ranges, [0.1, 0.9])
-    assert reason == f"{len(columns)} features, the ratio of their ranges is {high / low:.3g}"
+    assert not of_one_unit(ranges, np.array([whole == "y" for *_, whole in columns]))
 
 
 @pytest.mark.parametrize("scale", ["each", "one", "none"])

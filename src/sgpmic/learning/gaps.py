@@ -9,30 +9,21 @@ committee need complete rows, and get imputed ones. The imputation is by variati
 
 whose automatic relevance determination prior on W keeps a table with many gaps from having more
 parameters than cells. As a linear model imputes values between clusters, and off curved ones, the
-imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`).
-
-Imputation for users comes with uncertainty (:class:`Imputer`). It combines three predictions of a
-missing cell, none of which is best on every table: the mapping at the row's latent point, the
-factor model given the row's other cells, and the factor model plus the residuals of the nearest
-training rows. The weights are learned by predicting hidden cells of training rows, each row left
-out of the mapping first; the errors set the scale of the standard deviations.
+imputed cells are then replaced by means over nearest neighbors (:func:`fill_from_nearest`). Users
+get the mean of both (:func:`impute_cells`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from sgpmic._types import Floats, Ints
-from sgpmic.learning.preprocessing import Scaler, features_seen, parts, sample_numbers
+from sgpmic._types import Floats
+from sgpmic.learning.preprocessing import Scaler, features_seen, parts
 from sgpmic.model.rows import Rows, column_patterns, pad, with_groups
 from sgpmic.process_group import ProcessGroup, gathered
-
-if TYPE_CHECKING:
-    from scipy.spatial import KDTree
 
 #: Maximum number of factors, and minimum number of rows for each.
 MOST_FACTORS, _ROWS_PER_FACTOR = 20, 4
@@ -47,10 +38,6 @@ _PART = 1 << 22
 #: Maximum number of groups of features observed in the same rows for which gaps are integrated out
 #: exactly; the cost of the bound is about proportional to the number of groups.
 MOST_GROUPS = 24
-#: Fraction of cells to hide, in at most this many rows.
-_HIDDEN, _MOST_HIDDEN_ROWS = 0.15, 400
-#: Number of nearest training rows whose residuals are averaged.
-_DONORS = 10
 
 
 class FactorModel(NamedTuple):
@@ -95,12 +82,8 @@ class FactorModel(NamedTuple):
 
     def complete(self, Y: Floats) -> Floats:
         """Replace missing cells by their expectations."""
-        missing = np.isnan(Y)
-        rows = missing.any(axis=1)
-        if not rows.any():
-            return Y
-        completed = Y.copy()
-        completed[rows] = np.where(missing[rows], self.expected(Y[rows])[0], Y[rows])
+        completed, rows = Y.copy(), np.isnan(Y).any(axis=1)
+        completed[rows] = np.where(np.isnan(Y[rows]), self.expected(Y[rows])[0], Y[rows])
         return completed
 
 
@@ -160,10 +143,7 @@ def fit_factors(Y: Floats) -> FactorModel:
 def fill_from_nearest(
     Y: Floats, completed: Floats, sample: Floats, sample_imputed: Floats
 ) -> Floats:
-    """Replace imputed cells by means over the nearest rows of a sample that have the cell, if any.
-
-    ``Y`` (n_rows, n_features) and ``sample`` have gaps (NaN), which are imputed in the others.
-    """
+    """Replace imputed cells by means over the nearest rows of a sample that have the cell."""
     from sklearn.neighbors import NearestNeighbors
 
     n_asked = min(_NEAREST_ASKED, len(sample))
@@ -221,81 +201,15 @@ class Imputation(NamedTuple):
     std: Any  # standard deviations, 0 for observed values
 
 
-@dataclass
-class Imputer:
-    """Imputation model; all values are scaled."""
+def impute_cells(Y: Floats, factors: FactorModel, sample: Floats) -> tuple[Floats, Floats]:
+    """Return imputed scaled rows and standard deviations, 0 for observed cells.
 
-    factors: FactorModel
-    tree: KDTree
-    left_over: Floats  # (R, P) residuals of the training rows, NaN for gaps
-    weights: Floats  # (3,) of the mapping, the factors, and the factors plus neighbors' residuals
-    inflation: float = 1.0  # of the factors' standard deviations
-
-    def expected(self, Y: Floats, mapped: Floats) -> tuple[Floats, Floats]:
-        """Return mean and standard deviation of each cell; ``mapped`` are the mapping's means."""
-        predictions, std = self.predictions(Y, mapped)
-        return np.tensordot(self.weights, predictions, axes=1), self.inflation * std
-
-    def predictions(
-        self, Y: Floats, mapped: Floats, *, skip_nearest: bool = False
-    ) -> tuple[Floats, Floats]:
-        """Return the three predictions (3, n, P), and the factors' standard deviations.
-
-        ``skip_nearest`` is for training rows, whose nearest neighbor is the row itself.
-        """
-        mean, variance = self.factors.expected(Y)
-        near, last = mean, min(_DONORS + int(skip_nearest), len(self.left_over))
-        if last > skip_nearest:
-            places = np.arange(1 + int(skip_nearest), last + 1)
-            _, nearest = self.tree.query(np.where(np.isnan(Y), mean, Y), k=places)
-            theirs = self.left_over[nearest]  # (n, k, P)
-            has = ~np.isnan(theirs)
-            # + 1 shrinks the mean residual if few neighbors have the cell.
-            near = mean + np.where(has, theirs, 0.0).sum(axis=1) / (has.sum(axis=1) + 1.0)
-        return np.stack([mapped, mean, near]), np.sqrt(variance)
-
-
-def learn_imputer(rows: Floats, left_out_means: Callable[[Ints, Floats], Floats]) -> Imputer:
-    """Fit an imputer to scaled training rows (R, P), NaN for missing cells.
-
-    ``left_out_means`` returns the mapping's predictions of all cells, given the indices of left-out
-    training rows and their cells, some of them hidden.
+    Neither the factor model nor the nearest rows of the sample are better on every table: the
+    distribution of a cell is an equal mixture of both, with the variance under the factor model.
     """
-    rng = np.random.RandomState(0)
-    chosen = sample_numbers(len(rows), _MOST_HIDDEN_ROWS, rng)
-    known = ~np.isnan(rows[chosen])
-    hidden: Any = (rng.uniform(size=known.shape) < _HIDDEN) & known
-    # At least one cell of each row stays visible.
-    hidden &= (known & ~hidden).any(axis=1)[:, None]
-    trial = rows.copy()
-    trial[chosen] = np.where(hidden, np.nan, rows[chosen])
-    weights, inflation = np.array([0.0, 1.0, 0.0]), 1.0
-    if hidden.any():
-        truth = rows[chosen][hidden]
-        mapped = left_out_means(chosen, trial[chosen])
-        imputer = _of_rows(trial, weights)
-        predictions, std = imputer.predictions(trial[chosen], mapped, skip_nearest=True)
-        weights = _convex(np.stack([each[hidden] for each in predictions], axis=1), truth)
-        mean = np.tensordot(weights, predictions, axes=1)
-        inflation = float(np.sqrt(np.mean(((mean[hidden] - truth) / std[hidden]) ** 2)))
-    return replace(_of_rows(rows, weights), inflation=inflation)
-
-
-def _of_rows(rows: Floats, weights: Floats) -> Imputer:
-    from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
-
-    factors = fit_factors(rows)
-    mean, _ = factors.expected(rows)
-    tree = KDTree(np.where(np.isnan(rows), mean, rows))
-    return Imputer(factors, tree, rows - mean, weights)
-
-
-def _convex(parts: Floats, truth: Floats) -> Floats:
-    """Return the weights (k,) of the convex combination with the least squared error."""
-    from scipy.optimize import nnls  # 0.2 s, not needed by other predictions
-
-    scale = 1e3 * float(np.sqrt(np.mean(parts**2)) or 1.0) * np.sqrt(len(truth))
-    padded = np.vstack([parts, np.full((1, parts.shape[1]), scale)])
-    weights, _ = nnls(padded, np.append(truth, scale))
-    total = weights.sum()
-    return weights / total if total > 0.0 else np.array([0.0, 1.0, 0.0])
+    missing = np.isnan(Y)
+    mean, variance = factors.expected(Y)
+    expected = np.where(missing, mean, Y)
+    nearest = fill_from_nearest(Y, expected, sample, factors.complete(sample))
+    variance += ((nearest - expected) / 2.0) ** 2
+    return (expected + nearest) / 2.0, np.where(missing, np.sqrt(variance), 0.0)

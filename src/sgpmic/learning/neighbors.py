@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,6 @@ from sgpmic._runtime import default_device, double_precision
 from sgpmic._types import Floats
 from sgpmic.compile_cache import compiled
 from sgpmic.model.rows import pad_rows, round_up
-
-_R = TypeVar("_R")
 
 #: Number of search groups; the rows of a group are this far apart in the sample.
 _SEARCH_WIDTH = 1024
@@ -43,10 +41,9 @@ def nearest(
 ) -> tuple[Array, Array]:
     """Return the indices (B, k) of the nearest rows in a sample and their squared distances.
 
-    For compiled programs. Single precision finds the groups of rows that contain the nearest,
-    double precision decides among them. The sample (R, P) is padded (:func:`padded_count`) and has
-    ``count`` rows; distances are infinite beyond those. ``own`` (B,) are the indices of rows in the
-    sample, -1 for others: no row is its own neighbor.
+    Single precision finds the groups of rows that contain the nearest, double precision decides
+    among them. The sample (R, P) is padded (:func:`padded_count`) and has ``count`` rows. ``own``
+    (B,) are the indices of rows in the sample, -1 for others: no row is its own neighbor.
     """
     R, P = sample.shape
     single = jnp.clip(sample, -_FARTHEST, _FARTHEST).astype(jnp.float32)
@@ -91,11 +88,7 @@ def smallest(values: Array, k: int) -> Array:
 
 
 def inverse_weights(distances: Any) -> Any:
-    """Return inverse distance weights; each row sums to one.
-
-    Neighbors at distance zero share all of the weight equally. For NumPy arrays, and for JAX
-    arrays in compiled programs.
-    """
+    """Return inverse distance weights, shared equally by any neighbors at distance zero."""
     xp: Any = np if isinstance(distances, np.ndarray) else jnp
     # Ratios to the nearest are in [0, 1], with 0/0 taken as one.
     least = distances.min(axis=1, keepdims=True)
@@ -107,11 +100,9 @@ def inverse_weights(distances: Any) -> Any:
 def interpolate(
     sample: Floats, known: Floats, rows: Floats, k: int, offset: Any = 0.0, scale: Any = 1.0
 ) -> Floats:
-    """Interpolate from the k nearest rows of a sample by inverse squared distance weighting.
+    """Interpolate ``known`` values (n_sample, n_values) from the k nearest rows of a sample.
 
-    A row in the sample gets its ``known`` values (n_sample, n_values); duplicates, their mean. The
-    sample (n_sample, n_features) is centered and scaled, ``rows`` are not: ``offset`` and
-    ``scale``, scalars or one value per feature, center and scale them.
+    By inverse squared distance weighting. The sample is scaled, ``rows`` are not yet.
     """
     k = min(k, len(sample))
     if default_device().platform != "cpu":
@@ -167,19 +158,10 @@ def in_blocks(function: Callable[..., Any], block: int, *by_row: Any) -> Any:
             return jax.tree.map(np.asarray, function(*part))
 
     found = [compute(0)]  # alone, because it may compile
-    # XLA computes a block on one core.
-    n_threads = None if device.platform == "cpu" else _ON_GPU
-    found += in_threads(compute, range(block, n_rows, block), n_threads)
+    if n_rows > block:
+        from joblib import cpu_count  # only the CPUs available to this process
+
+        # XLA computes a block on one core.
+        with ThreadPoolExecutor(cpu_count() if device.platform == "cpu" else _ON_GPU) as threads:
+            found += threads.map(compute, range(block, n_rows, block))
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:n_rows], *found)
-
-
-def in_threads(
-    function: Callable[[int], _R], firsts: range, n_threads: int | None = None
-) -> list[_R]:
-    """Map a function over parts of the rows, by default in one thread per core."""
-    if len(firsts) < 2:
-        return [function(first) for first in firsts]
-    from joblib import cpu_count  # only the CPUs available to this process
-
-    with ThreadPoolExecutor(n_threads or cpu_count()) as threads:
-        return list(threads.map(function, firsts))

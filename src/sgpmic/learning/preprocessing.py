@@ -3,19 +3,14 @@
 Order. In another order, sums round differently and a seed draws other rows; with overlapping
 clusters that is enough to change the partition. So a fit with a committee sorts the table into a
 canonical order, and returns its results in the original one: features by their mean after min-max
-scaling (ties by their products with the rows' keys); rows by a key, the sum of their scaled
-features weighted by the square roots of these means. Features are not sorted if there are one-hot
-encoded categories, which are recognized by adjacent indicators. Neither order depends on the
-units, and noise in the last digits changes it in few places.
+scaling, rows by a weighted sum of their scaled features. Features are not sorted if there are
+one-hot encoded categories, which are recognized by adjacent indicators.
 
-Scaling. Features of different units have to be standardized individually, or the one with the
-largest values dominates. Features of one unit are divided by a common factor, so that the variance
-of a feature reflects its importance. ``'auto'`` standardizes individually unless there is strong
-evidence for one unit (docs/mathematics.md).
+Scaling. Features of different units are standardized individually, or the one with the largest
+values dominates. Features of one unit are divided by a common factor, so that the variance of a
+feature reflects its importance (docs/mathematics.md says what ``'auto'`` chooses).
 
-Sparse matrices with many features. A truncated SVD, X ≈ U D Vᵀ, replaces every row x by Vᵀ x: the
-linear map to that many features which best preserves distances. The row pass itself would cost a
-dense product with all features.
+Sparse matrices with many features. A truncated SVD, X ≈ U D Vᵀ, replaces every row x by Vᵀ x.
 """
 
 from __future__ import annotations
@@ -160,7 +155,6 @@ class Scaler(NamedTuple):
     scale: Floats  # (P,)
     kind: str  # 'each', 'one' or 'none'
     mean_variance: float  # of the scaled features
-    reason: str = ""  # why ``'auto'`` chose this kind; not stored in files
 
     def transform(self, Y: Floats) -> Floats:
         """Return scaled rows."""
@@ -189,11 +183,7 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     """Fit the scaler of a table, ignoring gaps; ``Y`` holds the rows of this process."""
     highest = group.largest(np.fmax.reduce(Y, axis=0, initial=-np.inf))
     lowest = -group.largest(-np.fmin.reduce(Y, axis=0, initial=np.inf))
-    counts, fractions = np.zeros((2, Y.shape[1]))
-    for part in parts(Y):
-        counts += np.sum(~np.isnan(part), axis=0)
-        fractions += np.sum(np.abs(part - np.round(part)) > 0, axis=0)
-    counts = group.total(counts)
+    counts = group.total(np.sum(~np.isnan(Y), axis=0).astype(np.float64))
     seen = counts > 0  # a feature without any value counts as 0 everywhere
     highest, lowest = np.where(seen, highest, 0.0), np.where(seen, lowest, 0.0)
     counts = np.maximum(counts, 1.0)
@@ -208,9 +198,10 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
     offset = group.total(sums(Y, axis=0)) / counts
     squares = sum((sums((part - offset) ** 2, axis=0) for part in parts(Y)), np.zeros(Y.shape[1]))
     variances = group.total(squares) / counts
-    kind, reason = scale, ""
+    kind = scale
     if kind == "auto":
-        is_one, reason = of_one_unit(highest - lowest, group.total(fractions) == 0)
+        fractions = sum((np.sum(part % 1.0 > 0, axis=0) for part in parts(Y)), np.zeros(Y.shape[1]))
+        is_one = of_one_unit(highest - lowest, group.total(fractions) == 0)
         kind = "one" if is_one else "each"
     scales = np.ones(Y.shape[1])
     if kind != "none":
@@ -220,24 +211,17 @@ def fit_scaler(Y: Floats, group: ProcessGroup, scale: str) -> Scaler:
         is_constant = deviations <= _CONSTANT * (size if one else sizes)
         scales[:] = np.where(is_constant, 1.0, deviations)
     mean_variance = float(np.mean((variances / scales**2)[seen]))
-    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0, reason)
+    return Scaler(offset, scales, kind, mean_variance if mean_variance > 0 else 1.0)
 
 
-def of_one_unit(ranges: Floats, is_whole: Bools) -> tuple[bool, str]:
-    """Return whether the features seem to share a unit, and the evidence in words."""
+def of_one_unit(ranges: Floats, is_whole: Bools) -> bool:
+    """Return whether there is strong evidence that the features share a unit."""
     varying = ranges > 0
-    n_varying = int(varying.sum())
-    if n_varying < 2:
-        return False, ""
+    if varying.sum() < _MANY_FEATURES:
+        return False
     low, high = np.quantile(ranges[varying], [0.1, 0.9])
-    ratio = high / low
-    words = f"{n_varying} features, the ratio of their ranges is {ratio:.3g}"
-    if n_varying < _MANY_FEATURES or ratio > _LARGEST_RATIO:
-        return False, words
     share = is_whole[varying].mean()
-    if max(share, 1 - share) < _ONE_TYPE:
-        return False, f"{words}, {100 * share:.0f} % of them have whole numbers only"
-    return True, words
+    return bool(high / low <= _LARGEST_RATIO and max(share, 1 - share) >= _ONE_TYPE)
 
 
 def parts(rows: NDArray[_T], size: int = _PART) -> Iterator[NDArray[_T]]:
@@ -302,13 +286,11 @@ def _without_gaps(X: Any) -> csr_array:
 def sample_numbers(
     n_rows: int, most: int = MOST_REFERENCE_ROWS, rng: np.random.RandomState | None = None
 ) -> Ints:
-    """Return the indices of all rows, or of a random sample of ``most`` rows.
-
-    By default the sample does not depend on the seed of a fit: the choice of rows for the committee
-    would make more of a difference than any other random draw.
-    """
+    """Return the indices of all rows, or of a random sample of ``most`` rows."""
     if n_rows <= most:
         return np.arange(n_rows)
+    # By default independent of the seed of a fit: the choice of rows for the committee would make
+    # more of a difference than any other random draw.
     return np.sort((rng or np.random.RandomState(0)).choice(n_rows, most, replace=False))
 
 
@@ -337,10 +319,7 @@ def distinct_rows(points: Floats) -> tuple[Floats, Ints, Ints]:
 
 
 def rotated(Y: Floats) -> Floats:
-    """Return the rows in an orthonormal basis of their span, if there are more features than rows.
-
-    Preserves distances and inner products, and equal rows stay equal.
-    """
+    """Return the rows in an orthonormal basis of their span, if there are fewer than features."""
     if Y.shape[1] <= len(Y):
         return Y
     distinct, numbers, _ = distinct_rows(Y)

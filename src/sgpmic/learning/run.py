@@ -188,7 +188,7 @@ def finish(
     state = with_rows(selection.fit.state, arrays)
     x_std = np.exp(arrays["log_x_std"]) if "log_x_std" in arrays else None
     keys = sorted_fingerprints(Y)
-    X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
+    X_alike, S = answer_alike(keys, arrays["X"]), answer_alike(keys, of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
     numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, rng=random_state)
@@ -270,7 +270,7 @@ def _softened(
     own = gaps + group.first if everybody else np.full(len(gaps), -1)
     S, some = S.copy(), Y[gaps]
     S[gaps] = reference.soften(S[gaps], theirs, reference.complete(some), ~np.isnan(some), own)
-    return answer_alike(keys, S)[0]
+    return answer_alike(keys, S)
 
 
 def advice(

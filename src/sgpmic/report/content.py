@@ -125,7 +125,8 @@ def content_of_rows(
         n_rows = len(predictor.X) + len(empty)
         numbers = np.delete(np.arange(n_rows), empty)[rows]
     else:
-        values, is_empty = predictor.known_rows(model._read_rows(X))
+        values = predictor.known_features(model._read_rows(X))
+        is_empty = np.isnan(values).all(axis=1)
         values, numbers, n_rows = values[~is_empty], np.flatnonzero(~is_empty), len(is_empty)
         (embedding, memberships), words = predictor.place(values), words_of_rows(X, model.encoder_)
     texts = {name: [column[i] for i in numbers] for name, column in words.items()}

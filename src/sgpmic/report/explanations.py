@@ -338,11 +338,12 @@ def print_summary(
     if model.encoder_ is not None and model.encoder_.has_categories_:
         console.print("Columns were put on one scale, so that none outweighs another.")
     else:
-        kind, why = model.scaler_.kind, model.scaler_.reason
-        looks, other = "they seem to share a unit", "each"
-        if kind == "each":
-            looks, other = "no strong evidence that they share a unit", "one"
-        because = f": {looks} ({why}); use scale='{other}' (--scale) to change it" if why else ""
+        kind, because = model.scaler_.kind, ""
+        if model.scale == "auto" and model._reduction is None:
+            looks, other = "they seem to share a unit", "each"
+            if kind == "each":
+                looks, other = "no strong evidence that they share a unit", "one"
+            because = f": {looks}; use scale='{other}' (--scale) to change it"
         console.print(f"{_SCALED[kind]}{because}.")
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))

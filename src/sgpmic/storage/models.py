@@ -119,7 +119,7 @@ def save_model(path: str | os.PathLike[str], model: StoredModel) -> None:
     optional = {
         "embedding_std": predictor.x_std is not None,
         "groups": predictor.posterior.groups is not None,
-        "left_out_log_density": predictor.knows_densities,
+        "left_out_log_density": "_densities" in vars(predictor),
     }
     kernel = predictor.kernels[0]
     table = _table(kernel, [name for name, known in optional.items() if known])

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh, solve_triangular
+from scipy.linalg import solve_triangular
 
 from sgpmic._types import Bools, Floats
 from sgpmic.learning.gaps import FactorModel
@@ -32,8 +32,6 @@ _FOLDS = 5
 _RIDGE = 1e-6
 #: Maximum number of features for full covariances, or of axes; and minimum number of rows per axis.
 _MOST_AXES, _ROWS_PER_AXIS = 100, 4
-#: Up to this many rows or features, an exact eigendecomposition is faster than a randomized SVD.
-_MOST_EXACT = 1500
 #: Rows per matrix product.
 _BLOCK = 128
 #: Minimum weight of either density, so that neither's blind spots decide alone.
@@ -87,7 +85,9 @@ class ClusterNormals(NamedTuple):
 
 def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNormals:
     """Fit the normals to scaled rows (N, P) and one-hot labels (N, M); ``factors`` fill gaps."""
-    from sklearn.covariance import ledoit_wolf_shrinkage  # heavy import, not needed by predictions
+    # Heavy imports, not needed by predictions.
+    from sklearn.covariance import ledoit_wolf_shrinkage
+    from sklearn.decomposition import PCA
 
     unknown = np.zeros(Y.shape[1])
     if factors is not None:
@@ -103,7 +103,8 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
     if P <= _MOST_AXES:
         axes, reduced, centers = np.eye(P), Y, means
     else:
-        axes = _principal_axes(within, max(1, min(_MOST_AXES, N // _ROWS_PER_AXIS)))
+        n_axes = max(1, min(_MOST_AXES, N // _ROWS_PER_AXIS))
+        axes = PCA(n_axes, random_state=0).fit(within).components_.T
         reduced, centers = Y @ axes, means @ axes
         noise += np.mean((within - within @ axes @ axes.T) ** 2, axis=0)
         within = within @ axes
@@ -121,20 +122,6 @@ def fit_normals(Y: Floats, S: Floats, factors: FactorModel | None) -> ClusterNor
     values, vectors = np.linalg.eigh(cores)
     roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
     return ClusterNormals(counts / counts.sum(), means, axes, roots, noise)
-
-
-def _principal_axes(Y: Floats, n_axes: int) -> Floats:
-    """Return the leading right singular vectors (P, n_axes)."""
-    N, P = Y.shape
-    if min(N, P) > _MOST_EXACT:
-        from sklearn.utils.extmath import randomized_svd
-
-        axes: Floats = randomized_svd(Y, n_axes, random_state=0)[2].T
-    elif P <= N:
-        axes = eigh(Y.T @ Y, subset_by_index=[P - n_axes, P - 1])[1]
-    else:
-        axes = np.linalg.qr(Y.T @ eigh(Y @ Y.T, subset_by_index=[N - n_axes, N - 1])[1])[0]
-    return axes
 
 
 def left_out_log_density(Y: Floats, S: Floats, factors: FactorModel | None) -> Floats:

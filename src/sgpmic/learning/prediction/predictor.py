@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +19,13 @@ from numpy.typing import NDArray
 from sgpmic._runtime import numerics
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic.kernels import Kernel, unstack
-from sgpmic.learning.gaps import FactorModel, Imputer, fit_factors, learn_imputer
-from sgpmic.learning.neighbors import block_rows, in_blocks, in_threads, padded_count
+from sgpmic.learning.gaps import FactorModel, fit_factors, impute_cells
+from sgpmic.learning.neighbors import block_rows, in_blocks, padded_count
 from sgpmic.learning.prediction import cluster_normals, projection
 from sgpmic.learning.preprocessing import Scaler, parts, sample_numbers
 from sgpmic.model.mixture import Mixture
 from sgpmic.model.prediction import Posterior
 from sgpmic.model.rows import pad, pad_rows, padded_features, round_up
-
-_T = TypeVar("_T", bound=NDArray[Any])
 
 #: Fraction of new rows from the training distribution that count as outliers.
 OUTLIER_SHARE = 0.005
@@ -37,8 +35,6 @@ _MOST_ASSESSED = 5_000
 _FARTHEST = 1e20
 #: Number of cells processed at a time.
 _PART = 1 << 22
-#: A sample is drawn between a training row and one of this many of its neighbors.
-_DRAWN_BETWEEN = 5
 #: Mixtures are padded to at least this many clusters.
 _LEAST_CLUSTERS = 8
 #: Maximum number of training rows that rows with gaps are compared with.
@@ -46,30 +42,20 @@ _MOST_SIMILAR = 1024
 #: How fast similar rows outweigh a row's own latent point as more of it is missing, chosen to bring
 #: memberships of rows with hidden cells closest to those of the complete rows.
 _SOFTNESS = 3.0
-
 #: Squared distances must not overflow.
 _FARTHEST_COMPARED = 1e120
-#: Rows hashed at a time, so that temporaries stay in the CPU cache.
-_KEYS_PART = 8192
 
 
 def fingerprints(Y: Floats) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each row."""
     keys = np.full(len(Y), Y.shape[1], np.uint64)
-
-    def compute(first: int) -> None:
-        key = keys[first : first + _KEYS_PART]
-        rows = _canonical(Y[first : first + _KEYS_PART])
-        for bits in np.ascontiguousarray(rows.T).view(np.uint64):
-            # Multiplying by an odd constant mixes bits upward, the shift mixes them back down.
-            key ^= bits
-            key *= np.uint64(0x9E3779B97F4A7C15)
-            key ^= key >> np.uint64(29)
-        key *= np.uint64(0xBF58476D1CE4E5B9)
-        key ^= key >> np.uint64(32)
-
-    in_threads(compute, range(0, len(Y), _KEYS_PART))
-    return keys
+    for column in Y.T:
+        # Multiplying by an odd constant mixes bits upward, the shift mixes them back down.
+        keys ^= _canonical(column).view(np.uint64)
+        keys *= np.uint64(0x9E3779B97F4A7C15)
+        keys ^= keys >> np.uint64(29)
+    keys *= np.uint64(0xBF58476D1CE4E5B9)
+    return keys ^ (keys >> np.uint64(32))
 
 
 def _digests(Y: Floats) -> NDArray[np.uint64]:
@@ -78,12 +64,12 @@ def _digests(Y: Floats) -> NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-def _canonical(Y: Floats) -> Floats:
-    """Return rows in which equal values have equal bits."""
+def _canonical(values: Floats) -> Floats:
+    """Return an array in which equal values have equal bits."""
     # Adding 0.0 turns -0.0, which equals 0.0 but has different bits, into 0.0.
-    rows = np.add(Y, 0.0, order="C", dtype=np.float64)
-    rows[np.isnan(rows)] = np.nan  # one bit pattern for all NaNs
-    return rows
+    values = np.add(values, 0.0, order="C", dtype=np.float64)
+    values[np.isnan(values)] = np.nan  # one bit pattern for all NaNs
+    return values
 
 
 @dataclass
@@ -135,12 +121,10 @@ class Reference:
     def soften(
         self, S: Floats, theirs: Floats, completed: Floats, observed: Bools, own: Ints
     ) -> Floats:
-        """Soften the memberships of rows with gaps to reflect the missing cells.
+        """Soften the memberships S (n, M) at the most probable latent points of rows with gaps.
 
-        The most probable latent point says little if many others are almost as probable. S (n, M)
-        are the memberships at that point, ``theirs`` (R, M) those of the rows of this reference;
-        ``completed`` (n, P) are the rows with expectations of missing cells, ``observed`` is the
-        mask of observed cells, ``own`` (n,) the rows' indices in the reference, or -1.
+        Such a point says little if many others are almost as probable. ``theirs`` (R, M) are the
+        memberships of this reference, ``own`` (n,) the rows' indices in it, or -1.
         """
         rows, numbers, variance = self._compared
         similar = partial(projection.average_similar, (rows, theirs[numbers], numbers, variance))
@@ -159,35 +143,21 @@ class Reference:
 def sorted_fingerprints(Y: Floats) -> tuple[NDArray[np.uint64], Ints]:
     """Return the sorted row hashes and the rows' indices, by a stable sort."""
     keys = fingerprints(Y)
-    # A sort takes at most half the time of an argsort, so the indices replace the low bits of the
-    # hashes. The few hashes that differ only there are sorted afterwards.
-    n_bits = np.uint64(len(keys).bit_length())
-    packed = np.sort(keys >> n_bits << n_bits | np.arange(len(keys), dtype=np.uint64))
-    order = (packed & ((np.uint64(1) << n_bits) - np.uint64(1))).astype(np.int64)
-    found = keys[order]
-    if np.any(found[1:] < found[:-1]):
-        again = np.argsort(found, kind="stable")
-        found, order = found[again], order[again]
-    return found, order
+    order = np.argsort(keys, kind="stable")
+    return keys[order], order
 
 
-def answer_alike(rows: tuple[NDArray[np.uint64], Ints], *by_row: Floats) -> list[Floats]:
-    """Average per-row results over duplicate rows, given :func:`sorted_fingerprints`."""
+def answer_alike(rows: tuple[NDArray[np.uint64], Ints], values: Floats) -> Floats:
+    """Average values (N, K) over duplicate rows, given :func:`sorted_fingerprints`."""
     keys, order = rows
-    is_new = np.append(True, keys[1:] != keys[:-1])
-    if is_new.all():
-        return list(by_row)
-    firsts = np.flatnonzero(is_new)
+    firsts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    if len(firsts) == len(keys):
+        return values
     counts = np.diff(firsts, append=len(keys))
-    several = np.repeat(counts > 1, counts)
-    found = []
-    for values in by_row:
-        sums = np.add.reduceat(values[order], firsts)
-        means = sums / counts.reshape(-1, *[1] * (values.ndim - 1))
-        answer = values.copy()
-        answer[order[several]] = np.repeat(means, counts, axis=0)[several]
-        found.append(answer)
-    return found
+    means = np.add.reduceat(values[order], firsts) / counts[:, None]
+    answer = np.empty_like(values)
+    answer[order] = np.repeat(means, counts, axis=0)
+    return answer
 
 
 class Assessment(NamedTuple):
@@ -226,15 +196,6 @@ class Predictor:
     def known_features(self, Y: Floats) -> Floats:
         """Set features that no training row has to NaN."""
         return Y if self.seen.all() else np.where(self.seen, Y, np.nan)
-
-    def known_rows(self, rows: Floats) -> tuple[Floats, Bools]:
-        """Return rows without unknown features, and a mask of rows then without any value.
-
-        Those are replaced by a training row, and their results discarded (:func:`blanked`).
-        """
-        Y = self.known_features(rows)
-        empty: Bools = np.asarray(np.isnan(Y).all(axis=1))
-        return (np.where(empty[:, None], self.reference.rows[0], Y) if empty.any() else Y), empty
 
     def _restored(self, Y: Floats) -> Floats:
         """Return rows in the units of the data, NaN for features that no training row has."""
@@ -301,16 +262,20 @@ class Predictor:
             S = self.reference.soften(S, self._reference_S, completed, observed, numbers)
         return found, S
 
-    def _answer(self, Y: Floats, *, densities: bool) -> tuple[Floats, Floats, Floats]:
+    def _answer(self, rows: Floats, *, densities: bool) -> tuple[Floats, Floats, Floats]:
         """Return latent points, memberships and, optionally, log densities of rows.
 
-        Rows are processed in parts to limit memory. Complete rows are not mixed with others, which
-        need different compiled programs.
+        NaN for rows without any value. Rows are processed in parts to limit memory. Complete rows
+        are not mixed with others, which need different compiled programs.
         """
+        Y = self.known_features(rows)
+        missing = np.isnan(Y)
+        gaps, empty = missing.any(axis=1), missing.all(axis=1)
         known = self.reference.lookup(Y)
-        X, S, log_density = self.X[known], self.S[known], np.empty(len(Y))
+        X, S, log_density = self.X[known], self.S[known], np.full(len(Y), np.nan)
+        X[empty] = S[empty] = np.nan
         # For densities, training rows are projected too: their fitted points maximize the bound.
-        asked, gaps = (known < 0) | densities, np.isnan(Y).any(axis=1)
+        asked = ((known < 0) | densities) & ~empty
         step = max(1, _PART // self._model.posterior.mean_weights.shape[2])
         for numbers in (np.flatnonzero(asked & ~gaps), np.flatnonzero(asked & gaps)):
             for part in parts(numbers, step):
@@ -326,23 +291,15 @@ class Predictor:
 
     @numerics()
     def place(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return latent points and memberships of rows, blank for rows without any value."""
-        Y, empty = self.known_rows(rows)
-        X, S, _ = self._answer(Y, densities=False)
-        return blanked(X, empty), blanked(S, empty)
+        """Return latent points and memberships of rows, NaN for rows without any value."""
+        X, S, _ = self._answer(rows, densities=False)
+        return X, S
 
     @numerics()
     def assess(self, rows: Floats) -> Assessment:
-        """Return all predictions for rows, blank for rows without any value."""
-        Y, empty = self.known_rows(rows)
-        X, S, log_density = self._answer(Y, densities=True)
-        return Assessment(
-            blanked(S.argmax(axis=1), empty, -1),
-            blanked(S, empty),
-            blanked(X, empty),
-            blanked(log_density, empty),
-            blanked(log_density < self.unusual_below, empty, False),
-        )
+        """Return all predictions for rows, NaN for rows without any value."""
+        X, S, log_density = self._answer(rows, densities=True)
+        return Assessment(most_probable(S), S, X, log_density, log_density < self.unusual_below)
 
     @cached_property
     def _densities(self) -> _Densities:
@@ -352,27 +309,19 @@ class Predictor:
         # would inflate a cluster's covariance.
         S = np.eye(S.shape[1])[S.argmax(axis=1)]
         reduced = self.scaler.transform(rows)
-        factors = fit_factors(reduced) if np.isnan(reduced).any() else None
+        factors = self._factors if np.isnan(reduced).any() else None
         chosen = sample_numbers(len(rows), _MOST_ASSESSED)
         # From held-out rows, whose densities would otherwise be too high. Parameters are not
         # refitted: only a row's own contribution to the posterior is removed.
-        found, _ = self._project(rows[chosen], chosen, self._fitted(chosen))
+        T = self._reference_S[chosen] if len(self.A_inverse) > 1 else np.ones((len(chosen), 1))
+        fitted = projection.Fitted(self.reference.points[chosen], T, self._cells(rows[chosen]))
+        found, _ = self._project(rows[chosen], chosen, fitted)
         mapping = projection.laplace(self.posterior, found)
         normals = cluster_normals.left_out_log_density(reduced[chosen], S[chosen], factors)
         share = cluster_normals.best_share(mapping, normals)
         left_out = cluster_normals.mixed(mapping, normals, share)
         left_out += self.scaler.log_volumes(rows[chosen])
         return _Densities(cluster_normals.fit_normals(reduced, S, factors), share, left_out)
-
-    def _fitted(self, numbers: Ints) -> projection.Fitted:
-        T = self._reference_S[numbers] if len(self.A_inverse) > 1 else np.ones((len(numbers), 1))
-        points, rows = self.reference.points[numbers], self.reference.rows[numbers]
-        return projection.Fitted(points, T, self._cells(rows))
-
-    @property
-    def knows_densities(self) -> bool:
-        """Whether the expensive part of :attr:`unusual_below` has been computed."""
-        return "_densities" in self.__dict__
 
     @property
     @numerics()
@@ -383,69 +332,39 @@ class Predictor:
     @numerics()
     def decode(self, X: Floats) -> Floats:
         """Return the expected rows at latent points, in the units of the data."""
-        return self._restored(self._mapped(X))
-
-    def _mapped(self, X: Floats, fitted: projection.Fitted | None = None) -> Floats:
-        mean, shares = projection.means_at(self._model, X, fitted)
+        mean, shares = projection.means_at(self._model, X)
         mean = mean[:, :, : len(self.scaler.offset)]
-        if mean.shape[1] == 1:
-            return mean[:, 0]
-        return np.einsum("nm,nmp->np", shares, mean)
+        single = mean.shape[1] == 1
+        return self._restored(mean[:, 0] if single else np.einsum("nm,nmp->np", shares, mean))
 
     @numerics()
     def impute(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return rows without gaps, and standard deviations; blank for rows without any value."""
-        Y, empty = self.known_rows(rows)
-        missing, values, std = np.isnan(Y), Y.copy(), np.zeros_like(Y)
-        gaps = np.flatnonzero(missing.any(axis=1))
-        if len(gaps):
-            reduced, mapped = self.scaler.transform(Y[gaps]), self._mapped(self.place(Y[gaps])[0])
-            mean, deviation = self._imputer.expected(reduced, mapped)
-            values[gaps] = np.where(missing[gaps], self._restored(mean), Y[gaps])
-            deviation = self.known_features(deviation * self.scaler.scale)
-            std[gaps] = np.where(missing[gaps], deviation, 0.0)
-        return blanked(values, empty), blanked(std, empty)
+        """Return rows without gaps, and standard deviations; NaN for rows without any value."""
+        Y = self.known_features(rows)
+        missing = np.isnan(Y)
+        values, std = Y.copy(), np.where(missing, np.nan, 0.0)
+        gaps = missing.any(axis=1) & ~missing.all(axis=1)
+        if gaps.any():
+            sample = self.scaler.transform(self.reference.rows)
+            imputed, deviation = impute_cells(self.scaler.transform(Y[gaps]), self._factors, sample)
+            values[gaps] = np.where(missing[gaps], self._restored(imputed), Y[gaps])
+            std[gaps] = self.known_features(deviation * self.scaler.scale)
+        return values, std
 
     @cached_property
-    def _imputer(self) -> Imputer:
-        def left_out_means(numbers: Ints, shown: Floats) -> Floats:
-            fitted = self._fitted(numbers)
-            found, _ = self._project(self.scaler.inverse_transform(shown), numbers, fitted)
-            return self._mapped(found.X, fitted)
-
-        return learn_imputer(self.scaler.transform(self.reference.rows), left_out_means)
+    def _factors(self) -> FactorModel:
+        return fit_factors(self.scaler.transform(self.reference.rows))
 
     @numerics()
     def draw(self, n_samples: int, rng: np.random.RandomState) -> tuple[Floats, Ints]:
-        """Draw rows from the model; return them and their clusters, sorted by cluster."""
-        weights = np.asarray(self.posterior.mixture.weights)
-        counts = rng.multinomial(n_samples, weights / np.sum(weights))
-        labels = np.repeat(np.arange(len(counts)), counts)
-        X = np.concatenate([self._draw_points(m, count, rng) for m, count in enumerate(counts)])
-        mean, _ = projection.means_at(self._model, X)
-        mapping = np.zeros_like(labels) if mean.shape[1] == 1 else labels
-        noise = rng.standard_normal((n_samples, len(self.scaler.offset)))
-        drawn = mean[np.arange(n_samples), mapping, : noise.shape[1]]
-        drawn = drawn + noise / np.sqrt(float(self.posterior.mappings.beta))
-        return self._restored(drawn), labels
-
-    def _draw_points(self, cluster: int, count: int, rng: np.random.RandomState) -> Floats:
-        """Draw latent points of a cluster between those of training rows and their neighbors.
-
-        A Gaussian would also reach regions without rows, where the mapping has learned nothing.
-        """
-        from scipy.spatial import KDTree  # 0.1 s, not needed by other predictions
-
-        own = self.X[self.S.argmax(axis=1) == cluster]
-        if len(own) < 2:
-            _, means, covariances = self.posterior.mixture
-            return rng.multivariate_normal(means[cluster], covariances[cluster], count)
-        chosen = rng.randint(len(own), size=count)
-        k = min(_DRAWN_BETWEEN, len(own) - 1)
-        _, nearest = KDTree(own).query(own[chosen], k=np.arange(2, k + 2))
-        other = own[nearest[np.arange(count), rng.randint(k, size=count)]]
-        share = rng.uniform(size=(count, 1))
-        return (1.0 - share) * own[chosen] + share * other
+        """Draw rows at latent points of training rows; return them, sorted by cluster, and it."""
+        # The Gaussians also reach regions without rows, where the mapping has learned nothing.
+        clusters = self.S.argmax(axis=1)
+        chosen = rng.randint(len(clusters), size=n_samples)
+        chosen = chosen[np.argsort(clusters[chosen], kind="stable")]
+        noise = rng.standard_normal((n_samples, len(self.scaler.scale))) * self.scaler.scale
+        noise /= np.sqrt(float(self.posterior.mappings.beta))
+        return self.decode(self.X[chosen]) + noise, clusters[chosen]
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -453,12 +372,9 @@ class Predictor:
         return unstack(self.posterior.mappings.kernels)
 
 
-def blanked(values: _T, empty: Bools, blank: float = np.nan) -> _T:
-    """Return per-row values with ``blank`` for empty rows."""
-    if empty.any():
-        values = values.copy()
-        values[empty] = blank
-    return values
+def most_probable(S: Floats) -> Ints:
+    """Return the most probable cluster of each row, -1 for NaN."""
+    return np.where(np.isnan(S[:, 0]), -1, S.argmax(axis=1))
 
 
 def pad_mixture(mixture: Mixture, n_clusters: int) -> Mixture:

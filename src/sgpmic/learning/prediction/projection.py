@@ -6,7 +6,7 @@ trust region. Converged rows are removed, and the others are regrouped into bloc
 
 For a given model and kind of device, blocks have a fixed size (the last is padded) and convergence
 is checked after fixed numbers of steps, so that the result for a row does not depend on the rest
-of the batch.
+of the batch. Arrays are NumPy's outside of compiled programs and JAX's inside.
 
 The density of y with x integrated out is by Laplace's approximation,
 
@@ -31,7 +31,7 @@ from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights, nearest, smallest
 from sgpmic.model.mixture import factor_mixture, log_densities
-from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
+from sgpmic.model.prediction import Posterior, left_out, log_joints, mapping_moments
 
 #: Number of neighbors whose latent points are candidate starts, and whose votes are averaged.
 NEIGHBORS = 5
@@ -44,9 +44,6 @@ _STEPS = {"cpu": (4, *[1] * 36), "gpu": (10, 10, 20)}
 _SETTLED, _SETTLED_RELATIVE = 1e-10, 1e-14
 #: Initial radius of the trust region; latent points have variance 1.
 _RADIUS = 0.1
-
-
-# Arrays are NumPy's outside of compiled programs and JAX's inside.
 
 
 class Model(NamedTuple):
@@ -120,8 +117,11 @@ def _start_block(
 
 
 def _log_joints_of(model: Model, Y: Cells, fitted: Fitted | None) -> Callable[[Array], Array]:
-    prior, without = factor_mixture(model.posterior.mixture), _without(model, fitted)
-    return lambda X: log_joints(model.posterior, prior, X, *Y, without)
+    posterior, A_inverse, without = model.posterior, model.A_inverse, None
+    if fitted is not None:
+        without = left_out(posterior, A_inverse, fitted.X, fitted.S, *fitted.Y)
+    prior = factor_mixture(posterior.mixture)
+    return lambda X: log_joints(posterior, prior, X, *Y, without)
 
 
 def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, Array, Array, Array]:
@@ -143,8 +143,8 @@ def _expand(log_joints_at: Callable[[Array], Array], X: Array) -> tuple[Array, A
 def _solve(matrices: Array, right: Array) -> tuple[Array, Array]:
     """Solve for symmetric matrices (Q, Q, B); also return which are positive definite.
 
-    Gaussian elimination without pivoting, vectorized over rows. By the absolute values of the
-    pivots, as in a modified Cholesky factorization, the step is always a descent direction.
+    By the absolute values of the pivots, as in a modified Cholesky factorization, the step is
+    always a descent direction.
     """
     Q = len(right)
     table = jnp.concatenate([matrices, right[:, None]], axis=1)  # (Q, Q + 1, B)
@@ -209,18 +209,12 @@ def _where(which: Array, first: Course, second: Course) -> Course:
     )
 
 
-def _without(model: Model, fitted: Fitted | None) -> LeftOut | None:
-    if fitted is None:
-        return None
-    return left_out(model.posterior, model.A_inverse, fitted.X, fitted.S, *fitted.Y)
-
-
 @compiled
-def _means_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, Array]:
+def _means_block(model: Model, X: Array) -> tuple[Array, Array]:
     """Return the mean of each mapping at X, and the cluster probabilities p(m | x)."""
     prior = factor_mixture(model.posterior.mixture)
     shares = jax.nn.softmax(log_densities(prior, X) + prior.log_weights, axis=1)
-    mean, _ = mapping_moments(model.posterior, X, _without(model, fitted))
+    mean, _ = mapping_moments(model.posterior, X)
     return jnp.swapaxes(mean, 0, 1), shares
 
 
@@ -228,11 +222,10 @@ def _means_block(model: Model, X: Array, fitted: Fitted | None) -> tuple[Array, 
 def average_similar(
     similar: Any, completed: Array, observed: Array, own: Array
 ) -> tuple[Array, Array]:
-    """Return the mean memberships of similar rows, and the fraction of unexplained variance.
+    """Return mean memberships of rows alike in observed cells, and their variance in the others.
 
-    Rows are similar in a row's observed cells; the unexplained variance is theirs in its missing
-    cells. ``similar`` are training rows (K, P) without gaps, their memberships (K, M), their
-    indices (K,), -2 for padding, and the total variance; ``own`` are the rows' indices, or -1.
+    As a fraction of the total variance. ``similar`` are training rows (K, P) without gaps, their
+    memberships, indices (-2 for padding), and total variance; ``own`` are the rows' indices, or -1.
     """
     rows, S, numbers, variance = similar
     squares = observed @ (rows**2).T - 2.0 * (observed * completed) @ rows.T
@@ -259,29 +252,24 @@ def project(
     """
     model, sample = jax.device_put((model, sample))
     block = block_rows(Y.values.shape[1])
-    first, *later = _STEPS["cpu" if default_device().platform == "cpu" else "gpu"]
-
-    def first_steps(completed: Any, own: Any, Y: Cells, fitted: Any) -> tuple[Any, Array]:
-        course, votes = _start_block(model, sample, completed, own, Y, fitted)
-        return _newton_block(model, np.int32(first), course, votes, Y, fitted), votes
-
-    found, votes = in_blocks(first_steps, block, completed, own, Y, fitted)
-    rows = np.flatnonzero(~found[0].settled)
-    for n_steps in later:
-        if not len(rows):
-            break
-        asked = jax.tree.map(lambda array, rows=rows: array[rows], (found[0], votes, Y, fitted))
+    start = partial(_start_block, model, sample)
+    course, votes = in_blocks(start, block, completed, own, Y, fitted)
+    found, rows = (course, np.empty_like(votes)), np.arange(len(own))
+    for n_steps in _STEPS["cpu" if default_device().platform == "cpu" else "gpu"]:
+        asked = jax.tree.map(lambda array, rows=rows: array[rows], (course, votes, Y, fitted))
         part = in_blocks(partial(_newton_block, model, np.int32(n_steps)), block, *asked)
         for of_all, of_some in zip(jax.tree.leaves(found), jax.tree.leaves(part), strict=True):
             of_all[rows] = of_some
         rows = rows[~part[0].settled]
+        if not len(rows):
+            break
     return found
 
 
-def means_at(model: Model, X: Floats, fitted: Fitted | None = None) -> tuple[Floats, Floats]:
+def means_at(model: Model, X: Floats) -> tuple[Floats, Floats]:
     """Return the mappings' means (N, G, P) and p(m | x) (N, M) at latent points."""
     block = block_rows(model.posterior.mean_weights.shape[2])
-    return in_blocks(partial(_means_block, model), block, X, fitted)
+    return in_blocks(partial(_means_block, model), block, X)
 
 
 def laplace(posterior: Posterior, course: Course) -> Floats:

@@ -18,6 +18,7 @@ from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats, Ints
+from sgpmic._words import plural
 from sgpmic.compile_cache import release_programs
 from sgpmic.exceptions import EmptyRowWarning, warn, warn_renamed
 from sgpmic.kernels import Kernel, get_kernel
@@ -98,8 +99,7 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
     computation : Computation, default=Computation()
         Computation: device, block size, checkpoints.
     random_state : int, RandomState instance or None, default=None
-        Random seed. With a committee, it affects only random initial embeddings and the reduction
-        of sparse matrices.
+        Random seed. With a committee, it affects only the reduction of sparse matrices.
     verbose : int, default=0
         1 prints a line after every iteration.
 
@@ -269,7 +269,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 n_neighbors=12,
                 pieces="largest",
                 unit_variance=True,
-                inducing="random",
                 kernel_scale="data",
                 n_retries=0,
             ),
@@ -374,9 +373,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
         self.cluster_tendency_, number, dimensions = result.structure
         self._number_of_clusters = None if number is None else asdict(number)
         self.number_of_dimensions_ = None if dimensions is None else asdict(dimensions)
-        kept, self.history_, self.starts_ = result.selection
-        self.lower_bound_, self.n_iter_ = kept.bound, len(kept.history)
-        self.converged_ = kept.converged
+        self.history_, self.starts_ = result.history, result.starts
+        self.lower_bound_, self.n_iter_ = result.fit.bound, len(result.fit.history)
+        self.converged_ = result.fit.converged
         return self
 
     def _learn(
@@ -405,11 +404,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
         _input_rows.refuse_huge_cells(Y, names)
         if names is not None:
             _input_rows.warn_of_columns(Y, names)
-        empty = np.zeros(0, np.int64)
-        if group is None:
-            Y, empty = _without_empty_rows(Y)
-            group = ProcessGroup(len(Y))
-        settings.check_table(Y, group)
+        Y, empty = _without_empty_rows(Y, group)
+        group = ProcessGroup(len(Y)) if group is None else group
+        if settings.n_clusters != "auto" and group.n_rows < settings.n_clusters:
+            raise ValueError(
+                f"n_samples={group.n_rows} is less than n_clusters={settings.n_clusters}: ask for "
+                "at most as many clusters as there are rows."
+            )
         rng = check_random_state(self.random_state)
         if group.n_processes > 1 and not isinstance(self.random_state, Integral):
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
@@ -506,14 +507,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return tags
 
 
-def _without_empty_rows(Y: Floats) -> tuple[Floats, Ints]:
+def _without_empty_rows(Y: Floats, group: ProcessGroup | None) -> tuple[Floats, Ints]:
     """Drop rows without any value, with a warning; return the others and the dropped indices."""
     is_empty = np.isnan(Y).all(axis=1)
     empty = np.flatnonzero(is_empty)
-    if not len(empty) or len(empty) == len(Y):
-        return Y, empty[:0]  # a table without any value fails in check_table
-    shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
-    have = "1 row has" if len(empty) == 1 else f"{len(empty)} rows have"
-    said = f"{have} no value at all (counted from 0: {shown}); the label is -1."
-    warn(said, EmptyRowWarning)
+    n_empty = len(empty) if group is None else int(group.total(is_empty.sum()))
+    if not n_empty:
+        return Y, empty
+    shown = ", ".join(map(str, empty[:5] + (0 if group is None else group.first)))
+    shown += ", …" if len(empty) > 5 else ""
+    said = f"{plural(n_empty, 'row')} without any value (counted from 0: {shown or 'elsewhere'})"
+    if group is not None or n_empty == len(Y):
+        raise ValueError(f"{said}: leave out rows without any value.")
+    warn(f"{said}: the label is -1.", EmptyRowWarning)
     return Y[~is_empty], empty

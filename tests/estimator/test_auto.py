@@ -77,7 +77,7 @@ def test_auto_is_not_advised_to_those_who_asked_for_it(quick_fit: Fit, table: Fl
     for asked, expected in (("auto", "(n_clusters=1)."), (3, "(n_clusters='auto').")):
         settings = model.set_params(n_clusters=asked).check_settings()
         result = SimpleNamespace(
-            selection=SimpleNamespace(fit=StartFit(model._state, history=[{}])),
+            fit=StartFit(model._state, history=[{}]),
             predictor=model._predictor,
             X=model.embedding_,
             S=model.memberships_,

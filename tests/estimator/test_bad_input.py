@@ -27,7 +27,7 @@ Fit = Callable[..., SGPMIC]
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda Y: np.full_like(Y, np.nan), "no value at all"),
+        (lambda Y: np.full_like(Y, np.nan), "without any value"),
         (lambda Y: np.where(np.eye(*Y.shape), np.inf, Y), "contains infinity"),
         (lambda Y: Y[:0], "0 sample"),
         (lambda Y: Y[:1], "1 sample"),

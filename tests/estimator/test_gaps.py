@@ -179,7 +179,7 @@ def test_rows_without_any_value_are_set_aside(
     empty[[4, 17]] = True
     Y = np.full((len(empty), table.shape[1]), np.nan)
     Y[~empty] = table
-    with pytest.warns(EmptyRowWarning, match=r"2 rows have no value at all .*4, 17"):
+    with pytest.warns(EmptyRowWarning, match=r"2 rows without any value .*4, 17"):
         SGPMIC(3, committee=None, max_iter=1, random_state=0).fit(Y)
     model, whole = quick_fit(Y, max_iter=2), quick_fit(table, max_iter=2)
     model.save(tmp_path / "m.sgpmic")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,12 +12,21 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sgpmic import exceptions
 from sgpmic._runtime import announce, numerics
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Floats, History, Ints
 from sgpmic._words import plural
 from sgpmic.committee.dimensions import View, committee_view, count_components
 from sgpmic.committee.examination import Structure, examine
 from sgpmic.committee.voting import Vote, vote_on
-from sgpmic.learning.em import LastEStep, Problem, State, by_row, last_e_step, run_em, with_rows
+from sgpmic.learning.em import (
+    LastEStep,
+    Problem,
+    StartFit,
+    State,
+    by_row,
+    last_e_step,
+    run_em,
+    with_rows,
+)
 from sgpmic.learning.gaps import impute_rows, with_gaps
 from sgpmic.learning.prediction.predictor import (
     Predictor,
@@ -34,16 +43,12 @@ from sgpmic.learning.preprocessing import (
     sample_numbers,
 )
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.starts import (
-    CheckpointWriter,
-    Selection,
-    Starts,
-    compile_ahead,
-    count_labels,
-    plan_starts,
-)
+from sgpmic.learning.starts import Starts, compile_ahead, count_labels, plan_starts
 from sgpmic.model.prediction import Posterior
 from sgpmic.process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from sgpmic.storage.checkpoints import Checkpoint
 
 #: Relative jitter up to this has no visible effect.
 _HARMLESS_JITTER = 1e-4
@@ -56,7 +61,9 @@ class Result(NamedTuple):
     X: Floats  # (n_own, Q) latent points of this process's rows
     S: Floats  # (n_own, M) their responsibilities
     sizes: Floats  # (M,) numbers of rows by most probable cluster, over all processes
-    selection: Selection
+    fit: StartFit  # the selected one
+    history: History  # of all starts
+    starts: list[dict[str, Any]]  # their descriptions
     state: State  # for a warm start: this process's rows, without padding
     x_std: Floats | None  # (n_own, Q) standard deviations of the latent points
     vote: Vote | None  # shares for this process's rows, members for the rows voted on
@@ -79,7 +86,7 @@ def run(
     group: ProcessGroup,
     random_state: np.random.RandomState,
     *,
-    checkpoint: CheckpointWriter | None = None,
+    checkpoint: Checkpoint | None = None,
     previous: State | None = None,
 ) -> Result:
     """Fit a model to the rows ``Y`` (n_own, n_features) of this process, in their own units.
@@ -136,16 +143,16 @@ def run(
     starts.resume()
     if previous is not None:
         starts.continue_from(previous)
-    n_planned = sum(not start.is_retry for start in planned)
+    n_init = min(settings.start.n_init, len(planned))
     try:
         for number, start in enumerate(starts.planned):
-            if start.is_retry and starts.have_all_clusters(number):
+            if number >= n_init and starts.have_all_clusters(number):
                 break
             if number == len(starts.fits):
-                which = f"start {number + 1}" if n_planned > 1 or number else "start"
+                which = f"start {number + 1}" if n_init > 1 or number else "start"
                 announce(f"{which}: {start}")
                 starts.begin(start, Y, view, vote)
-            where = {"start": number, "n_starts": max(n_planned, number + 1)}
+            where = {"start": number, "n_starts": max(n_init, number + 1)}
             run_em(starts.fits[number], problem, **where, save=starts.save)
     except KeyboardInterrupt:  # Ctrl-C: keep the fits so far, if any
         # Unless they can be resumed from a checkpoint, or other processes wait for this one.
@@ -155,37 +162,37 @@ def run(
         for fit in starts.fits:
             fit.interrupted = True
 
-    # Select one of the fits, and finish it.
-    return finish(starts.select(), problem, Y, vote, structure, random_state)
+    return finish(starts, problem, Y, vote, structure, random_state)
 
 
 def finish(
-    selection: Selection,
+    starts: Starts,
     problem: Problem,
     Y: Floats,
     vote: Vote | None,
     structure: Structure,
     random_state: np.random.RandomState,
 ) -> Result:
-    """Run the last E-step and build the predictor, with the largest cluster first.
+    """Select a fit, run the last E-step, and build the predictor, with the largest cluster first.
 
     From here on, rows and features are in their original order. A single process stores all of
     its training rows. With several, each keeps the results for its own rows, and all store the
     same sample of the rows of all.
     """
+    fit, *_ = selection = starts.select()
     announce("last E-step")
     settings, group, rows, *_, scaler, order = problem
     M, places, features = settings.n_clusters, order.row_places, order.feature_places
     Y = Y[places][:, features]
     scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
-    last = last_e_step(selection.fit.state, rows, settings.options)
+    last = last_e_step(fit.state, rows, settings.options)
 
     # Unpadded NumPy arrays, which do not depend on a device or a precision context.
     def of_rows(array: Any) -> Any:
         return np.array(group.own_rows(array)[places])
 
-    arrays = {k: of_rows(a) for k, a in by_row(selection.fit.state).items() if k != "cells"}
-    state = with_rows(selection.fit.state, arrays)
+    arrays = {k: of_rows(a) for k, a in by_row(fit.state).items() if k != "cells"}
+    state = with_rows(fit.state, arrays)
     x_std = np.exp(arrays["log_x_std"]) if "log_x_std" in arrays else None
     keys = sorted_fingerprints(Y)
     X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
@@ -227,7 +234,7 @@ def finish(
         known(x_std),
         seen,
     )
-    return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
+    return Result(predictor, X_alike, S, sizes, *selection, state, x_std, vote, structure)
 
 
 def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
@@ -277,7 +284,7 @@ def advice(
     result: Result, settings: FitSettings, names: Any = None
 ) -> Iterator[tuple[type[Warning], str]]:
     """Yield the warnings of a fit; ``names`` are the feature names, if any."""
-    fit = result.selection.fit
+    fit = result.fit
     unseen = np.flatnonzero(~result.predictor.seen)
     if len(unseen):
         shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])

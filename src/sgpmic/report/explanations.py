@@ -345,4 +345,4 @@ def print_summary(
         because = f": {looks} ({why}); use scale='{other}' (--scale) to change it" if why else ""
         console.print(f"{_SCALED[kind]}{because}.")
     if len(model.starts_) > 1:
-        console.print(explain_choice(model.starts_, model.start.selection))
+        console.print(explain_choice(model.starts_))

@@ -39,7 +39,7 @@ from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
 from sgpmic.exceptions import warn_renamed
-from sgpmic.kernels import Kernel, stack
+from sgpmic.kernels import Kernel
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
 from sgpmic.learning.preprocessing import Order, Scaler
 from sgpmic.learning.scg import scg
@@ -94,23 +94,6 @@ class State(NamedTuple):
         _, Z, log_kernels, log_beta, _ = self.parameters
         kernels = jax.tree.map(lambda log, there: there * jnp.exp(log), log_kernels, self.present)
         return Mappings(kernels, Z, jnp.exp(log_beta))
-
-
-def state_template(settings: FitSettings, n_rows: int, *, cells: bool) -> State:
-    """Return a state without rows and inducing points, for its structure and shapes."""
-    Q, M, G = settings.n_components, settings.padded_clusters(n_rows), settings.n_mappings
-    kernels = stack([settings.kernel.for_dimensions(Q)] * G)
-    zeros: Any = np.zeros
-    X, x_std = zeros((0, Q)), zeros((0, Q)) if settings.options.variational else None
-    return State(
-        Parameters(X, X, kernels, zeros(()), x_std),
-        zeros((0, M)),
-        latent.Mixture(zeros(M), zeros((M, Q)), zeros((M, Q, Q))),
-        latent.Conjugate(zeros(M), zeros((Q, Q))),
-        zeros(G),
-        kernels,
-        zeros((0, 0)) if cells else None,
-    )
 
 
 def by_row(state: State) -> dict[str, Any]:

@@ -27,10 +27,10 @@ from sgpmic.learning import em
 from sgpmic.learning.neighbors import interpolate
 from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
 from sgpmic.learning.preprocessing import AS_GIVEN
-from sgpmic.learning.settings import FitSettings
+from sgpmic.learning.settings import EMOptions, FitSettings
 from sgpmic.model.bound import Mappings
 from sgpmic.model.mixture import Conjugate
-from sgpmic.model.rows import MOST_PADDED_ROWS, make_rows
+from sgpmic.model.rows import MOST_PADDED_ROWS, Rows, make_rows
 from sgpmic.process_group import ProcessGroup
 
 if TYPE_CHECKING:
@@ -123,12 +123,14 @@ class Starts:
         """Restore seeds and fits from the checkpoint, if it has any."""
         if self.checkpoint is None:
             return
-        settings, group, rows, *_, order = self.problem
-        template = em.state_template(settings, group.n_rows, cells=rows.missing is not None)
-        kept = self.checkpoint.load(template, len(self.planned))
+        rows, options, values = _first_arguments(self.problem)
+        first = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
+        no_rows = {name: np.zeros((0, *a.shape[1:])) for name, a in em.by_row(first).items()}
+        kept = self.checkpoint.load(em.with_rows(first, no_rows), len(self.planned))
         if kept is None:
             return
         seeds, self.fits = kept
+        order = self.problem.order
         self.planned = [s._replace(seed=seed) for s, seed in zip(self.planned, seeds, strict=True)]
         for fit in self.fits:
             fit.state = self._lay_out(fit.state, order.rows, order.features)
@@ -337,18 +339,25 @@ def compile_ahead(problem: em.Problem) -> None:
     on_one_cpu = rows.mesh is None and not rows.gpu_memory
     if not on_one_cpu or not all(isinstance(size, Integral) for size in sizes):
         return
-    options, like = settings.options, partial(jax.ShapeDtypeStruct, dtype=np.float64)
+    rows, options, values = _first_arguments(problem)
+    if not em.first_state.prepare(rows, options, **values):
+        return
+    state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
+    for program in (em.em_iteration, em.last_e_step):
+        program.prepare(state, rows, options)
+
+
+def _first_arguments(problem: em.Problem) -> tuple[Rows, EMOptions, dict[str, Any]]:
+    """Return arguments of :func:`sgpmic.learning.em.first_state` with the shapes of X and S."""
+    settings, group, rows, *_ = problem
+    like = partial(jax.ShapeDtypeStruct, dtype=np.float64)
     X = like((rows.n_padded, settings.n_components))
     S: Any = like((rows.n_padded, settings.padded_clusters(group.n_rows)))
     Z = np.zeros((min(settings.n_inducing, group.n_rows), settings.n_components))
     if settings.takes_votes(group.n_rows):
         rows = replace(rows, assignment_prior=S, prior_weight=np.float64(1.0))
     values = _first_values(problem, X, S, _first_mappings(problem, Z))
-    if not em.first_state.prepare(rows, options, **values):
-        return
-    state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
-    for program in (em.em_iteration, em.last_e_step):
-        program.prepare(state, rows, options)
+    return rows, settings.options, values
 
 
 def _first_state(problem: em.Problem, X: Floats, S: Floats, mappings: Mappings) -> em.State:

@@ -420,33 +420,20 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
             parameters = self.get_params(deep=False)
             checkpoint = Checkpoint(settings.computation, Y, group, parameters)
-        previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
+        previous = self._previous_state() if self.start.warm_start else None
         from sgpmic.learning.run import run
 
         result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
         return settings, result, reduction, empty
 
-    def _previous_state(
-        self, settings: FitSettings, Y: Floats, group: ProcessGroup
-    ) -> State | None:
+    def _previous_state(self) -> State | None:
         """Return the state for a warm start, None before the first fit."""
-        state: State | None = getattr(self, "_state", None)
-        if state is None:
-            if hasattr(self, "_predictor"):
-                raise ValueError(
-                    "start__warm_start=True cannot start from a model that was loaded from a file: "
-                    "call set_params(start__warm_start=False) first."
-                )
-            return None
-        from sgpmic.learning.starts import can_continue
-
-        if not can_continue(state, self._predictor, settings, Y, group):
+        if hasattr(self, "_predictor") and not hasattr(self, "_state"):
             raise ValueError(
-                "start__warm_start=True starts from the last fit, which had another number of "
-                "rows, clusters, components or inducing points, or another kernel or latent: call "
-                "set_params(start__warm_start=False) first, or make a new estimator."
+                "start__warm_start=True cannot start from a model that was loaded from a file: "
+                "call set_params(start__warm_start=False) first."
             )
-        return state
+        return getattr(self, "_state", None)
 
     def _keep_predictor(
         self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None, empty: Ints

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -198,13 +199,12 @@ def finish(
     X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
-    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, rng=random_state)
-
-    def known(array: Any) -> Any:
-        return array if array is None or numbers is None else group.rows_at(array, numbers)
-
+    numbers = np.arange(group.n_rows)
+    if group.n_processes > 1:
+        numbers = sample_numbers(group.n_rows, rng=random_state)
+    known = partial(group.rows_at, numbers=numbers)
     known_Y = known(Y)
-    known_keys = keys if numbers is None else sorted_fingerprints(known_Y)
+    known_keys = keys if known_Y is Y else sorted_fingerprints(known_Y)
     some = sample_numbers(len(known_Y), rng=random_state)
     points, shares = known(X_alike)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
@@ -231,7 +231,7 @@ def finish(
         A_inverse,
         float(last.jitter),
         1.0 if rows.prior_weight is None else float(rows.prior_weight),
-        known(x_std),
+        None if x_std is None else known(x_std),
         seen,
     )
     return Result(predictor, X_alike, S, sizes, *selection, state, x_std, vote, structure)

@@ -25,7 +25,7 @@ from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
 from sgpmic.learning import em
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
+from sgpmic.learning.prediction.predictor import pad_mixture
 from sgpmic.learning.preprocessing import AS_GIVEN
 from sgpmic.learning.settings import EMOptions, FitSettings
 from sgpmic.model.bound import Mappings
@@ -89,25 +89,6 @@ def plan_starts(
     if continues:
         return [PlannedStart("last fit", "last fit", int(seeds[0]))]
     return [PlannedStart(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
-
-
-def can_continue(
-    state: em.State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
-) -> bool:
-    """Return whether a fit of the rows ``Y`` can warm-start from an earlier state and predictor."""
-    (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
-    kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)
-    asked = settings.n_components
-    return (
-        Y.shape == (n_rows, len(predictor.scaler.offset))
-        and (asked == n_components or not isinstance(asked, Integral))
-        and settings.n_clusters in ("auto", n_clusters)
-        and len(state.parameters.Z) == min(settings.n_inducing, group.n_rows)
-        and len(kernels) == settings.n_mappings
-        and type(kernels[0]) is type(kernel)
-        and kernels[0].ard == kernel.ard
-        and (state.parameters.log_x_std is not None) == settings.options.variational
-    )
 
 
 @dataclass
@@ -267,6 +248,22 @@ class Starts:
     def continue_from(self, previous: em.State) -> None:
         """Begin the only fit from the state of an earlier result."""
         settings, group, _, cells, *_ = self.problem
+
+        def shapes(*trees: Any) -> Any:
+            return jax.tree.structure(trees), [np.shape(leaf) for leaf in jax.tree.leaves(trees)]
+
+        X = np.zeros((group.n_own, settings.n_components))
+        Z = np.zeros((min(settings.n_inducing, group.n_rows), settings.n_components))
+        x_std = X if settings.options.variational else None
+        kernels = _first_mappings(self.problem, Z).kernels
+        S = np.zeros((group.n_own, settings.n_clusters))
+        found = *previous.parameters._replace(log_beta=None), previous.S
+        if shapes(*found) != shapes(X, Z, kernels, None, x_std, S):
+            raise ValueError(
+                "start__warm_start=True starts from the last fit, which had another number of "
+                "rows, clusters, components or inducing points, or another kernel or latent: call "
+                "set_params(start__warm_start=False) first, or make a new estimator."
+            )
         jitter: Any = np.full(settings.n_mappings, settings.em.jitter)
         state = self._lay_out(previous, AS_GIVEN.rows)._replace(
             S=self.problem.lay_out_memberships(previous.S),

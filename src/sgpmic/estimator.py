@@ -20,7 +20,7 @@ from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats, Ints
 from sgpmic._words import plural
 from sgpmic.compile_cache import release_programs
-from sgpmic.exceptions import EmptyRowWarning, warn, warn_renamed
+from sgpmic.exceptions import EmptyRowWarning, FormerNames, warn
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.preprocessing import dense_rows, fit_reduction, view_axes
@@ -33,14 +33,11 @@ if TYPE_CHECKING:
     from sgpmic.learning.run import Result
     from sgpmic.tables.encoder import TableEncoder
 
-#: Attribute names up to version 1.0.0rc1, and their replacements.
-_RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
-
 #: ``tol='auto'``, by ``latent``.
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 
-class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
+class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator, FormerNames):
     """Joint clustering and nonlinear dimensionality reduction.
 
     Sparse Gaussian processes map a low-dimensional latent space to the data; the latent points are
@@ -194,6 +191,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ((150, 2), (150, 3))
     """
 
+    _former = {"units_": "scaler_", "support_": "cluster_tendency_"}
+
     def __init__(
         self,
         n_clusters: int | str = "auto",
@@ -277,7 +276,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 m_steps=20,
                 e_steps=4,
                 e_tol=0.0,
-                settle_mixture=True,
                 prior_strength=0.0,
             ),
         )
@@ -477,15 +475,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         embedding : ndarray of shape (n_samples, n_components_)
         """
         return self.fit(X).embedding_.copy()
-
-    if not TYPE_CHECKING:  # type checkers would accept any attribute name
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a renamed attribute by its old name."""
-            if name not in _RENAMED:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            warn_renamed(name, _RENAMED[name])
-            return getattr(self, _RENAMED[name])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

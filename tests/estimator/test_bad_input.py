@@ -77,7 +77,6 @@ def test_unusable_tables(table: Floats, change: Callable[[Floats], Any], sentenc
         ({"start__kernel_scale": "data", "scale": "each"}, ValueError, "scale='one'"),
         ({"scale": "both"}, ValueError, "scale"),
         ({"start": None}, TypeError, "sgpmic.Start"),
-        ({"em__settle_mixture": "yes"}, TypeError, "settle_mixture"),
         ({"start__kernel_scale": None}, TypeError, "kernel_scale"),
         ({"random_state": "seed"}, ValueError, "seed"),
     ],

@@ -2,10 +2,10 @@
 
 :func:`run_em` is the loop, :func:`em_iteration` its body, one compiled program:
 
-1. E-steps: q(F) and q(S), optionally with closed-form updates of the mixture in between, until S
+1. E-steps: q(F) and q(S), each followed by the closed forms for the mixture (π, x̄, C), until S
    converges or the maximum number of E-steps is reached;
-2. an M-step: closed forms for π, x̄, C; then SCG or L-BFGS on X, Z, log θ and log β with S and the
-   mixture held fixed; then the closed forms again.
+2. an M-step: SCG or L-BFGS on X, Z, log θ and log β with S and the mixture held fixed; then the
+   closed forms again.
 
 Each of these increases the same objective, the KL-corrected bound plus the log density of the
 conjugate prior, so the objective never decreases.
@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
-from sgpmic.exceptions import warn_renamed
+from sgpmic.exceptions import FormerNames
 from sgpmic.kernels import Kernel
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
 from sgpmic.learning.preprocessing import Order, Scaler
@@ -157,7 +157,7 @@ class IterationInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(FormerNames):
     """Progress of a fit, passed to callbacks after every iteration.
 
     Attributes
@@ -187,6 +187,8 @@ class Progress:
     seconds: float
     _labels: Callable[[], Ints] = field(repr=False, compare=False)
 
+    _former = {"round": "iteration", "max_rounds": "max_iter"}
+
     @property
     def labels(self) -> Ints:
         """The most probable cluster of each row, numbered as in ``cluster_sizes``.
@@ -195,16 +197,6 @@ class Progress:
         labels of its own rows.
         """
         return self._labels()
-
-    if not TYPE_CHECKING:  # type checkers would accept any attribute name
-
-        def __getattr__(self, name: str) -> int:
-            """Return a renamed attribute by its old name."""
-            new = {"round": "iteration", "max_rounds": "max_iter"}.get(name)
-            if new is None:
-                raise AttributeError(f"'Progress' object has no attribute {name!r}")
-            warn_renamed(f"Progress.{name}", new)
-            return getattr(self, new)
 
 
 def print_progress(progress: Progress) -> None:
@@ -311,8 +303,8 @@ def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Ar
     def once(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         made, _, before, mixture, jitter = carry
         new = _e_step(state._replace(S=before, mixture=mixture, jitter=jitter), rows, options)
-        if options.settle_mixture:
-            mixture = closed_forms(new, options)
+        # With the mixture updated in between, assignments settle in the latent space first.
+        mixture = closed_forms(new, options)
         return made + 1, jnp.max(jnp.abs(new.S - before)), new.S, mixture, new.jitter
 
     none, infinite = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, state.S.dtype)
@@ -343,8 +335,6 @@ def _m_step(
     Returns the new state; the objective before and after, and its new log prior term; and the
     optimizer's result.
     """
-    if not options.settle_mixture:  # otherwise the E-steps have already updated it
-        state = state._replace(mixture=closed_forms(state, options))
     X, Z, log_kernels, log_beta, log_x_std = state.parameters
     S, prior = state.S, prior_of(state, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)

@@ -74,10 +74,6 @@ def embed(
     else:
         sample = data
         if n_rows > MOST_GRAPH_ROWS:
-            notes.append(
-                f"The neighbor graph was built from a random sample of {SAMPLED_ROWS} of the "
-                f"{n_rows} rows; the others were interpolated between their nearest rows in it."
-            )
             sample = data[np.sort(random_state.choice(n_rows, SAMPLED_ROWS, replace=False))]
         found = _isomap(sample, n_components, n_neighbors, pieces, notes)
         if sample is not data:
@@ -112,11 +108,6 @@ def _isomap(
     """Embed the neighbor graph of the distinct rows, then copy to their duplicates."""
     points, copy_of, counts = distinct_rows(data)
     n_points = points.shape[0]
-    if n_neighbors > n_points - 1:
-        notes.append(
-            f"There are only {n_points} distinct rows; the number of neighbors was lowered from "
-            f"{n_neighbors} to {n_points - 1}."
-        )
     # Two points are joined if either is among the other's neighbors.
     pairs = kneighbors_graph(points, min(n_neighbors, n_points - 1)).nonzero()
     graph = _symmetric_graph(points, *pairs)

@@ -210,9 +210,8 @@ class EM(Settings):
         Maximum number of E-steps per EM iteration.
     e_tol : float, default=1e-3
         The E-steps of an iteration stop when no responsibility changes by more than this.
-    settle_mixture : bool, default=True
-        Whether to update the latent mixture between the E-steps of an iteration, so that
-        assignments settle in the latent space first.
+    settle_mixture : bool
+        Deprecated and without effect.
     prior_strength : float, default=0.3
         Strength of the conjugate prior on the clusters' weights and covariances, as a fraction of
         the mean cluster size. It keeps small clusters from collapsing; 0 is the paper's model.
@@ -231,7 +230,7 @@ class EM(Settings):
     m_steps: Annotated[int, whole_number(0)] = 10
     e_steps: Annotated[int, whole_number(1)] = 20
     e_tol: Annotated[float, number(0.0)] = 1e-3
-    settle_mixture: Annotated[bool, FLAG] = True
+    settle_mixture: Annotated[bool | str, "E-steps always update the mixture"] = DEPRECATED
     prior_strength: Annotated[float, number(0.0)] = 0.3
     covariance_floor: Annotated[float, number(0.0, above=True)] = 1e-4
     jitter: Annotated[float, number(0.0)] = 1e-8
@@ -282,7 +281,6 @@ class EMOptions:
     shared: bool = _static()  # one mapping for all clusters instead of one for each
     covariance_type: str = _static()
     optimizer: str = _static()
-    settle_mixture: bool = _static()
     has_prior: bool = _static()  # otherwise the terms of the conjugate prior are not compiled
     #: Whether latent points and mixture parameters have posteriors.
     variational: bool = _static()
@@ -338,7 +336,6 @@ class FitSettings(Settings):
             shared=self.mapping == "shared",
             covariance_type=self.covariance_type,
             optimizer=em.optimizer,
-            settle_mixture=bool(em.settle_mixture),
             has_prior=bool(em.prior_strength > 0),
             variational=self.latent == "variational",
         )

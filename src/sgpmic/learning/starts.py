@@ -225,10 +225,6 @@ class Starts:
         if not sampled:
             own = slice(group.first, group.first + group.n_own)
             return X[own], S[own], mappings, notes
-        note = (
-            f"The start was made from a random sample of {len(numbers)} of the {group.n_rows} "
-            "rows; the others were interpolated between their nearest rows in it."
-        )
         by_name = isinstance(start.embedding, str)
         if by_name and self.problem.rows.n_observed is None:  # there are no gaps
             votes = None if vote is None else group.rows_at(vote.shares, numbers)
@@ -243,7 +239,7 @@ class Starts:
             X_own = np.asarray(start.embedding, np.float64) / deviations
         if not isinstance(memberships, str):
             S_own = make.initial_memberships(X_own, n_clusters, memberships, rng)
-        return X_own, S_own, mappings, (note, *notes)
+        return X_own, S_own, mappings, notes
 
     def continue_from(self, previous: em.State) -> None:
         """Begin the only fit from the state of an earlier result."""

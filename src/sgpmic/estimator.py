@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -87,10 +87,10 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator, FormerNa
         Convergence threshold: EM stops when the bound changes by less than this, relative to the
         larger of its magnitude (for the scaled data) and the number of rows. 0 always runs
         ``max_iter`` iterations. 'auto' is 1e-2 for point estimates: much smaller values raise the
-        bound further but do not improve the clusters, as freely moving latent points eventually
-        smooth them away. It is 1e-4 for ``latent='variational'``: clusters take a while to merge.
+        bound further but do not improve the clusters. It is 1e-4 for ``latent='variational'``:
+        clusters take a while to merge.
     start : Start, default=Start()
-        Initialization: embedding, memberships, inducing points, retries, warm start.
+        Initialization: embedding, memberships, number of starts, retries, warm start.
     em : EM, default=EM()
         EM: optimizer, numbers of steps, strength of the prior, callbacks.
     computation : Computation, default=Computation()
@@ -114,13 +114,11 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator, FormerNa
         Their standard deviations, with ``latent='variational'`` only.
     lower_bound_ : float
         The final objective, in the units of the data: the KL-corrected bound plus the log density
-        of the conjugate prior (0 without one); with ``latent='variational'``, the variational
-        bound.
+        of the conjugate prior; with ``latent='variational'``, the variational bound.
     history_ : dict of str to list
         One entry per iteration of every start: 'start', 'iteration', 'bound_after_e', 'bound', ...
     starts_ : list of dict
-        For each start: its kind, bound, agreement with the others, number of iterations, labels,
-        and whether it was selected.
+        For each start: its kind, outcome and labels, and whether it was selected.
     n_clusters_ : int
         Number of clusters, as given or chosen by 'auto', including empty ones.
     cluster_tendency_ : ClusterTendency or None
@@ -133,29 +131,24 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator, FormerNa
         How ``n_components='auto'`` chose: the number 'chosen', and the 'variance' it is based on.
     committee_ : DataFrame or dict of lists
         The members of the committee by decreasing weight: 'name', 'weight' (the weights sum to 1),
-        'expected' (its adjusted Rand index with the true clusters, as the judge predicts it),
-        'agreement' (its adjusted Rand index with the committee's labels), 'cut' (the fraction of a
-        row's neighbors that it puts into another cluster) and 'reason' (why a member could not
-        vote). Empty without a committee.
+        'expected' and 'agreement' (its adjusted Rand indices with the true clusters, as the judge
+        predicts it, and with the committee's labels), 'cut' (the fraction of a row's neighbors that
+        it puts into another cluster) and 'reason' (why a member could not vote).
     profiles_ : DataFrame or dict of lists
         Description of each cluster: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most
         three conditions with its 'precision' and 'coverage'. Computed on first access, from a
         random sample of 20 000 rows if there are more; 'described' counts those of the cluster.
-    n_iter_ : int
-        Number of EM iterations of the selected start.
-    converged_ : bool
-        Whether the selected start converged.
+    n_iter_, converged_ : int, bool
+        Number of EM iterations of the selected start, and whether it converged.
     n_components_ : int
         Number of latent dimensions.
     weights_, means_, covariances_ : ndarrays of shape (n_clusters,), (n_clusters, \
 n_components_) and (n_clusters, n_components_, n_components_)
         The latent mixture.
-    kernels_ : list of Kernel
-        Learned kernels, for scaled features: one, or one for each cluster.
+    kernels_, beta_ : list of Kernel, float
+        Learned kernels (one, or one for each cluster) and noise precision, for scaled features.
     inducing_ : ndarray of shape (n_inducing, n_components_)
         Inducing points in the latent space.
-    beta_ : float
-        Noise precision, for scaled features.
     scaler_ : Scaler
         Centering and scaling of the features: a named tuple of ``offset`` and ``scale``, both of
         shape (n_features,) after encoding, ``kind`` ('each', 'one' or 'none') and
@@ -163,10 +156,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
     encoder_ : TableEncoder or None
         Encoder that every method applies to its input rows if ``fit`` was given a table of more
         than plain numbers.
-    n_features_in_ : int
-        Number of columns of ``X``, before encoding.
-    feature_names_in_ : ndarray of str of shape (n_features_in_,)
-        Their names, when all are strings.
+    n_features_in_, feature_names_in_ : int, ndarray of str of shape (n_features_in_,)
+        Number of columns of ``X``, before encoding, and their names, when all are strings.
 
     Notes
     -----
@@ -191,7 +182,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ((150, 2), (150, 3))
     """
 
-    _former = {"units_": "scaler_", "support_": "cluster_tendency_"}
+    _former: ClassVar = {"units_": "scaler_", "support_": "cluster_tendency_"}
 
     def __init__(
         self,
@@ -236,11 +227,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ) -> Self:
         """Return an estimator with the settings of the paper.
 
-        A Gaussian process for each cluster, initialization by ISOMAP with 12 neighbors and fuzzy
-        c-means, random inducing points, scaled conjugate gradients, no prior, data centered but
-        not scaled, a fixed number of iterations. What the paper leaves open (numbers of iterations
-        and steps, number of E-steps per iteration, covariance structure) is the same for all data
-        sets; ``docs/paper.md`` says how it was found.
+        What the paper leaves open (numbers of iterations and steps, number of E-steps per
+        iteration, covariance structure) is the same for all data sets; ``docs/paper.md`` says how
+        it was found.
 
         Parameters
         ----------

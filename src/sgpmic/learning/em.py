@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -166,11 +166,8 @@ class Progress(FormerNames):
         Index of the current start (from 0), and the number of starts.
     iteration, max_iter : int
         Number of the iteration just finished (from 1), and the maximum.
-    bound : float
-        The objective: the KL-corrected bound, in the units of the data, plus the log density of
-        the conjugate prior.
-    change : float
-        Its relative change over the iteration; infinite after the first.
+    bound, change : float
+        The objective (``lower_bound_``), and its relative change, infinite after the first.
     cluster_sizes : ndarray of shape (n_clusters,)
         Expected number of rows in each cluster.
     seconds : float
@@ -187,7 +184,7 @@ class Progress(FormerNames):
     seconds: float
     _labels: Callable[[], Ints] = field(repr=False, compare=False)
 
-    _former = {"round": "iteration", "max_rounds": "max_iter"}
+    _former: ClassVar = {"round": "iteration", "max_rounds": "max_iter"}
 
     @property
     def labels(self) -> Ints:

@@ -29,7 +29,6 @@ from sgpmic.process_group import ProcessGroup, SharedTable
 
 # Fit-only imports are deferred: import time dominates a prediction in a new process.
 if TYPE_CHECKING:
-    from sgpmic.learning.em import State
     from sgpmic.learning.run import Result
     from sgpmic.tables.encoder import TableEncoder
 
@@ -90,7 +89,7 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator, FormerNa
         bound further but do not improve the clusters. It is 1e-4 for ``latent='variational'``:
         clusters take a while to merge.
     start : Start, default=Start()
-        Initialization: embedding, memberships, number of starts, retries, warm start.
+        Initialization: embedding, memberships, number of starts, retries.
     em : EM, default=EM()
         EM: optimizer, numbers of steps, strength of the prior, callbacks.
     computation : Computation, default=Computation()
@@ -354,7 +353,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
             if hasattr(encoder, "feature_names_in_"):
                 self.feature_names_in_ = encoder.feature_names_in_
         self._row_words = _input_rows.words_of_rows(X, encoder)
-        self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
         self._committee = result.committee_listing()
         self.cluster_tendency_, number, dimensions = result.structure
@@ -407,20 +405,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
             parameters = self.get_params(deep=False)
             checkpoint = Checkpoint(settings.computation, Y, group, parameters)
-        previous = self._previous_state() if self.start.warm_start else None
         from sgpmic.learning.run import run
 
-        result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
+        result = run(settings, Y, group, rng, checkpoint=checkpoint)
         return settings, result, reduction, empty
-
-    def _previous_state(self) -> State | None:
-        """Return the state for a warm start, None before the first fit."""
-        if hasattr(self, "_predictor") and not hasattr(self, "_state"):
-            raise ValueError(
-                "start__warm_start=True cannot start from a model that was loaded from a file: "
-                "call set_params(start__warm_start=False) first."
-            )
-        return getattr(self, "_state", None)
 
     def _keep_predictor(
         self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None, empty: Ints

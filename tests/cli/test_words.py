@@ -37,7 +37,6 @@ TECHNICAL = PARAMETERS - _WORDS
 
 #: Raised only for what the command line has no option for, or about another program's options.
 NOT_FOR_COMMANDS = (
-    "warm_start",
     "X has",
     "n_samples=",
     "start__{name}",

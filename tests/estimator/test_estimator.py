@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pickle
 import subprocess
 import sys
 import warnings
@@ -370,34 +369,6 @@ def test_in_a_pipeline_and_cloned(table: Floats) -> None:
     assert adjusted_rand_score(TRUTH, labels) == 1.0
     kernel = RBF(gamma=[1.0, 2.0])
     assert clone(SGPMIC(kernel=kernel)).kernel == kernel
-
-
-def test_warm_start_continues(table: Floats, quick_fit: Fit) -> None:
-    straight = quick_fit(table, max_iter=6, tol=0.0)
-    model = quick_fit(table, max_iter=3, tol=0.0, start__warm_start=True)
-    first, unpickled = model.lower_bound_, pickle.loads(pickle.dumps(model))
-    model.fit(table)
-    assert model.lower_bound_ > first
-    assert unpickled.fit(table).lower_bound_ == model.lower_bound_
-    # Not to the last digit: clusters were renumbered by size in between, and sums round otherwise.
-    assert model.lower_bound_ == pytest.approx(straight.lower_bound_, rel=1e-6)
-    with pytest.raises(ValueError, match="warm_start"):
-        model.fit(table[:50])
-
-
-def test_warm_start_takes_up_what_changed(table: Floats, quick_fit: Fit) -> None:
-    model = quick_fit(table, start__warm_start=True)
-    before = model.lower_bound_
-    model.set_params(computation__block_size=13, em__prior_strength=0.0).fit(
-        table
-    )  # other padding, no prior
-    assert model.history_["log_prior"] == [0.0] * model.n_iter_
-    assert np.isfinite(model.lower_bound_)
-    assert before != model.lower_bound_
-    for change in ({"n_inducing": 5}, {"kernel": RBF(ard=True)}, {"kernel": "linear"}):
-        other = quick_fit(table, start__warm_start=True).set_params(**change)
-        with pytest.raises(ValueError, match="warm_start"):
-            other.fit(table)
 
 
 @pytest.mark.parametrize("error", [SystemExit, ValueError])

@@ -240,15 +240,6 @@ def test_the_committee_does_not_count_constant_features(table: Floats, value: fl
     pd.testing.assert_frame_equal(four.committee_, three.committee_)
 
 
-def test_a_warm_start_from_a_table_with_gaps(
-    holes: Floats, quick_fit: Callable[..., SGPMIC], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gaps, "MOST_GROUPS", 0)
-    model = quick_fit(holes, start__warm_start=True)
-    before = model.lower_bound_
-    assert model.fit(holes).lower_bound_ >= before - 1e-6
-
-
 @pytest.mark.slow
 def test_rows_of_few_cells_are_not_certain() -> None:
     """Their labels are right as often as their memberships say, about."""

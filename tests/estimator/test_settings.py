@@ -86,7 +86,7 @@ def test_clones_have_the_same_settings() -> None:
         (lambda: EM(m_steps=-1), ValueError, "m_steps must be a whole number of at least 0"),
         (lambda: EM(jitter="small"), TypeError, "jitter must be a finite number"),
         (lambda: Start(embedding="tsne"), ValueError, "'isomap'"),
-        (lambda: Start(warm_start=1), TypeError, "True or False"),
+        (lambda: Start(unit_variance=1), TypeError, "True or False"),
         (lambda: Computation(device="tpu"), ValueError, "device must be one of 'auto', .*'tpu'"),
         (lambda: Computation(checkpoint=3), TypeError, "path of a folder"),
         (lambda: SGPMIC(computation="cpu").fit([[0], [1]]), TypeError, r"such as Computation\(\)"),

@@ -22,11 +22,8 @@ from sgpmic.learning.em import (
     LastEStep,
     Problem,
     StartFit,
-    State,
-    by_row,
     last_e_step,
     run_em,
-    with_rows,
 )
 from sgpmic.learning.gaps import impute_rows, with_gaps
 from sgpmic.learning.prediction.predictor import (
@@ -65,7 +62,6 @@ class Result(NamedTuple):
     fit: StartFit  # the selected one
     history: History  # of all starts
     starts: list[dict[str, Any]]  # their descriptions
-    state: State  # for a warm start: this process's rows, without padding
     x_std: Floats | None  # (n_own, Q) standard deviations of the latent points
     vote: Vote | None  # shares for this process's rows, members for the rows voted on
     structure: Structure  # cluster tendency, numbers of clusters and of dimensions
@@ -88,18 +84,15 @@ def run(
     random_state: np.random.RandomState,
     *,
     checkpoint: Checkpoint | None = None,
-    previous: State | None = None,
 ) -> Result:
     """Fit a model to the rows ``Y`` (n_own, n_features) of this process, in their own units.
 
-    ``checkpoint`` saves the fits after every iteration and restores saved ones; ``previous`` is
-    the state of an earlier result, for a warm start.
+    ``checkpoint`` saves the fits after every iteration and restores saved ones.
     """
     # Order and scale the table; impute it for the steps that need complete rows.
     asked = settings.start
     by_name = isinstance(asked.embedding, str) and isinstance(asked.memberships, str)
-    reorder = settings.committee is not None and previous is None and by_name
-    order = canonical_order(Y, group) if reorder else AS_GIVEN
+    order = canonical_order(Y, group) if settings.committee and by_name else AS_GIVEN
     Y, gaps = order.apply(Y), bool(group.largest(np.array(np.isnan(Y).any())))
     scaler = fit_scaler(Y, group, settings.scale)
     imputed = impute_rows(Y, group, scaler) if gaps else Y
@@ -139,12 +132,9 @@ def run(
         problem = problem._replace(rows=replace(rows, assignment_prior=prior, prior_weight=weight))
 
     # Run EM from each start.
-    planned = plan_starts(settings, random_state, continues=previous is not None)
-    starts = Starts(problem, planned, checkpoint)
+    starts = Starts(problem, plan_starts(settings, random_state), checkpoint)
     starts.resume()
-    if previous is not None:
-        starts.continue_from(previous)
-    n_init = min(settings.start.n_init, len(planned))
+    n_init = settings.start.n_init
     try:
         for number, start in enumerate(starts.planned):
             if number >= n_init and starts.have_all_clusters(number):
@@ -192,11 +182,10 @@ def finish(
     def of_rows(array: Any) -> Any:
         return np.array(group.own_rows(array)[places])
 
-    arrays = {k: of_rows(a) for k, a in by_row(fit.state).items() if k != "cells"}
-    state = with_rows(fit.state, arrays)
-    x_std = np.exp(arrays["log_x_std"]) if "log_x_std" in arrays else None
+    X, *_, log_x_std = fit.state.parameters
+    x_std = None if log_x_std is None else np.exp(of_rows(log_x_std))
     keys = sorted_fingerprints(Y)
-    X_alike, S = answer_alike(keys, arrays["X"], of_rows(last.S)[:, :M])
+    X, S = answer_alike(keys, of_rows(X), of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
     numbers = np.arange(group.n_rows)
@@ -206,7 +195,7 @@ def finish(
     known_Y = known(Y)
     known_keys = keys if known_Y is Y else sorted_fingerprints(known_Y)
     some = sample_numbers(len(known_Y), rng=random_state)
-    points, shares = known(X_alike)[some], known(votes)[some]
+    points, shares = known(X)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
     seen = np.ones(Y.shape[1], bool)
     if rows.n_observed is not None:  # there are gaps
@@ -217,7 +206,7 @@ def finish(
     by_size = np.lexsort([-np.asarray(last.masses)[:M], -sizes])
     S, sizes = S[:, by_size], sizes[by_size]
 
-    state, posterior, A_inverse = _sorted_clusters(state, last, by_size)
+    posterior, A_inverse = _sorted_clusters(last, by_size)
     posterior = posterior._replace(
         mean_weights=posterior.mean_weights[:, :, : len(seen)][:, :, features],
         groups=None if posterior.groups is None else posterior.groups[:, : len(seen)][:, features],
@@ -225,7 +214,7 @@ def finish(
     predictor = Predictor(
         scaler,
         posterior,
-        known(X_alike),
+        known(X),
         known(S),
         replace(reference, votes=reference.votes[:, by_size]),
         A_inverse,
@@ -234,26 +223,16 @@ def finish(
         None if x_std is None else known(x_std),
         seen,
     )
-    return Result(predictor, X_alike, S, sizes, *selection, state, x_std, vote, structure)
+    return Result(predictor, X, S, sizes, *selection, x_std, vote, structure)
 
 
-def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
-    """Return state, posterior and A⁻¹ as unpadded NumPy arrays with clusters in this order."""
+def _sorted_clusters(last: LastEStep, by_size: Ints) -> tuple[Posterior, Any]:
+    """Return the posterior and A⁻¹ as NumPy arrays with clusters in this order."""
     of_mappings: Any = slice(None) if len(last.A_inverse) == 1 else by_size
-    state = jax.tree.map(np.asarray, state)  # JAX would unpickle its own arrays as float32
 
     def sort(tree: Any, order: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[order], tree)
 
-    parameters, conjugate = state.parameters, state.conjugate
-    state = state._replace(
-        parameters=parameters._replace(log_kernels=sort(parameters.log_kernels, of_mappings)),
-        S=state.S[:, by_size],
-        mixture=sort(state.mixture, by_size),
-        conjugate=conjugate._replace(pseudo_counts=sort(conjugate.pseudo_counts, by_size)),
-        jitter=sort(state.jitter, of_mappings),
-        present=sort(state.present, of_mappings),
-    )
     posterior = jax.tree.map(np.asarray, last.posterior)
     mappings = posterior.mappings
     posterior = posterior._replace(
@@ -262,7 +241,7 @@ def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[Stat
         precision_loss=sort(posterior.precision_loss, of_mappings),
         mixture=sort(posterior.mixture, by_size),
     )
-    return state, posterior, sort(last.A_inverse, of_mappings)
+    return posterior, sort(last.A_inverse, of_mappings)
 
 
 def _softened(

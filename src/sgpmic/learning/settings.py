@@ -135,7 +135,7 @@ class Start(Settings):
     unit_variance : bool, default=False
         Whether to scale each dimension of the initial embedding to unit variance. Otherwise all
         are scaled by one factor.
-    inducing, selection : str
+    inducing, selection, warm_start : str or bool
         Deprecated and without effect.
     kernel_scale : float or 'data', default=0.01
         Factor on the kernel's initial values, for features of mean variance 1. A small factor
@@ -145,8 +145,6 @@ class Start(Settings):
     n_retries : int, default=1
         Number of additional starts of other kinds, tried one after another while every fit so far
         has an empty cluster. Fits without empty clusters are preferred.
-    warm_start : bool, default=False
-        Whether to initialize ``fit`` with the previous solution (same number of rows).
     """
 
     embedding: Annotated[str | ArrayLike, one_of("isomap", "pca"), ARRAY] = "isomap"
@@ -159,7 +157,7 @@ class Start(Settings):
     kernel_scale: Annotated[float | str, number(0.0, above=True), one_of("data")] = 0.01
     n_retries: Annotated[int, whole_number(0)] = 1
     selection: Annotated[str, "the fit that agrees best with the others is kept"] = DEPRECATED
-    warm_start: Annotated[bool, FLAG] = False
+    warm_start: Annotated[bool | str, "every fit starts anew"] = DEPRECATED
 
     def __eq__(self, other: object) -> bool:
         # The generated method raises for arrays; in notebooks scikit-learn compares with defaults.
@@ -313,10 +311,6 @@ class FitSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.computation.checkpoint is not None and self.start.warm_start:
-            raise ValueError(
-                "checkpoint and warm_start both set where learning starts: use only one of them."
-            )
         if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
             why = (
                 "A kernel scale from the data takes one unit for all features, not "

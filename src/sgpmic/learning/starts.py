@@ -25,11 +25,9 @@ from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
 from sgpmic.learning import em
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.prediction.predictor import pad_mixture
 from sgpmic.learning.preprocessing import AS_GIVEN
 from sgpmic.learning.settings import EMOptions, FitSettings
 from sgpmic.model.bound import Mappings
-from sgpmic.model.mixture import Conjugate
 from sgpmic.model.rows import MOST_PADDED_ROWS, Rows, make_rows
 from sgpmic.process_group import ProcessGroup
 
@@ -58,13 +56,11 @@ class PlannedStart(NamedTuple):
         return "{embedding} and {memberships}".format(**self.describe())
 
 
-def plan_starts(
-    settings: FitSettings, random_state: np.random.RandomState, *, continues: bool = False
-) -> list[PlannedStart]:
+def plan_starts(settings: FitSettings, random_state: np.random.RandomState) -> list[PlannedStart]:
     """Return ``n_init`` starts, the requested one first, and then the retries.
 
     A given array is used in every start. Once all kinds have been used, they repeat with other
-    seeds. A fit that ``continues`` an earlier one has that as its only start.
+    seeds.
     """
     asked = settings.start
     embeddings, memberships = [asked.embedding], [asked.memberships]
@@ -79,15 +75,13 @@ def plan_starts(
         for i in range(len(memberships))
     ]
     # With 'variational', clusters may merge: an empty one is a valid result.
-    final = continues or len(kinds) == 1 or settings.options.variational
+    final = len(kinds) == 1 or settings.options.variational
     n_starts = asked.n_init + (0 if final else asked.n_retries)
     # The votes do not depend on a seed. Where clusters overlap, other inducing points would lead to
     # slightly different clusters.
     if settings.committee is not None:
         random_state = np.random.RandomState(0)
     seeds = random_state.randint(np.iinfo(np.int32).max, size=n_starts)
-    if continues:
-        return [PlannedStart("last fit", "last fit", int(seeds[0]))]
     return [PlannedStart(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
 
 
@@ -129,7 +123,7 @@ class Starts:
                 fit.state = self._lay_out(em.with_rows(fit.state, own), *places)
         self.checkpoint.save([start.seed for start in self.planned], fits)
 
-    def _lay_out(self, state: em.State, order: Any, features: Any = AS_GIVEN.features) -> em.State:
+    def _lay_out(self, state: em.State, order: Any, features: Any) -> em.State:
         """Lay out a state with this process's rows, in another order of rows and features."""
 
         def laid_out(name: str, array: Any) -> Any:
@@ -240,35 +234,6 @@ class Starts:
         if not isinstance(memberships, str):
             S_own = make.initial_memberships(X_own, n_clusters, memberships, rng)
         return X_own, S_own, mappings, notes
-
-    def continue_from(self, previous: em.State) -> None:
-        """Begin the only fit from the state of an earlier result."""
-        settings, group, _, cells, *_ = self.problem
-
-        def shapes(*trees: Any) -> Any:
-            return jax.tree.structure(trees), [np.shape(leaf) for leaf in jax.tree.leaves(trees)]
-
-        X = np.zeros((group.n_own, settings.n_components))
-        Z = np.zeros((min(settings.n_inducing, group.n_rows), settings.n_components))
-        x_std = X if settings.options.variational else None
-        kernels = _first_mappings(self.problem, Z).kernels
-        S = np.zeros((group.n_own, settings.n_clusters))
-        found = *previous.parameters._replace(log_beta=None), previous.S
-        if shapes(*found) != shapes(X, Z, kernels, None, x_std, S):
-            raise ValueError(
-                "start__warm_start=True starts from the last fit, which had another number of "
-                "rows, clusters, components or inducing points, or another kernel or latent: call "
-                "set_params(start__warm_start=False) first, or make a new estimator."
-            )
-        jitter: Any = np.full(settings.n_mappings, settings.em.jitter)
-        state = self._lay_out(previous, AS_GIVEN.rows)._replace(
-            S=self.problem.lay_out_memberships(previous.S),
-            mixture=pad_mixture(previous.mixture, settings.padded_clusters(group.n_rows)),
-            conjugate=Conjugate(settings.pseudo_counts(group.n_rows), previous.conjugate.scale),
-            jitter=jitter,
-            cells=cells,
-        )
-        self.fits = [em.StartFit(state)]
 
     def have_all_clusters(self, number: int) -> bool:
         """Return whether any of the first ``number`` fits has no empty cluster."""

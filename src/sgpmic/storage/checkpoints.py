@@ -208,7 +208,7 @@ def _check_state(state: State, template: State) -> None:
 
 
 #: Parameters that do not affect the result of a fit.
-_WITHOUT_EFFECT = (*NOT_STORED, "checkpoint_every", "verbose", "warm_start")
+_WITHOUT_EFFECT = (*NOT_STORED, "checkpoint_every", "verbose")
 
 
 def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:

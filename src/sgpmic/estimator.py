@@ -273,15 +273,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """Set parameters, including those of settings and kernels (``em__m_steps=5``).
 
         Settings are immutable, so the estimator gets new objects.
-
-        Parameters
-        ----------
-        **params
-            Estimator parameters.
-
-        Returns
-        -------
-        self : SGPMIC
         """
         nested: dict[str, dict[str, Any]] = {}
         for name in tuple(params):
@@ -440,17 +431,7 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:
-        """Fit the model and return the embedding.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : Ignored
-
-        Returns
-        -------
-        embedding : ndarray of shape (n_samples, n_components_)
-        """
+        """Fit the model to the rows of ``X`` and return ``embedding_``."""
         return self.fit(X).embedding_.copy()
 
     def __sklearn_tags__(self) -> Tags:

@@ -84,9 +84,7 @@ def test_a_model_file_keeps_it(model: SGPMIC, table: Floats, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_it_resumes_from_a_checkpoint(
-    table: Floats, quick_fit: Fit, tmp_path: Path
-) -> None:
+def test_it_resumes_from_a_checkpoint(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"latent": "variational", "tol": 0.0}
     straight = quick_fit(table, **settings)
 

@@ -10,13 +10,12 @@
 Each of these increases the same objective, the KL-corrected bound plus the log density of the
 conjugate prior, so the objective never decreases.
 
-Latent points are point estimates or, with ``latent='variational'``, have posteriors
-N(x_n, diag σ_n²), and so do the mixture parameters (:mod:`sgpmic.model.mixture`). With a shared
-mapping, S is then marginalized out while the optimizer updates X, so that clusters can merge; with
-a mapping per cluster the data term depends on S, which is held fixed.
+With ``latent='variational'``, latent points have posteriors N(x_n, diag σ_n²), and so do the
+mixture parameters (:mod:`sgpmic.model.mixture`). With a shared mapping, S is then marginalized out
+while the optimizer updates X, so that clusters can merge; with a mapping per cluster the data term
+depends on S, which is held fixed.
 
-An iteration involves no transfers to or from the host, and further iterations, or further starts
-of the same shapes, do not recompile.
+Iterations involve no transfers to or from the host, and starts of the same shapes do not recompile.
 """
 
 from __future__ import annotations

@@ -18,13 +18,7 @@ from sgpmic._words import plural
 from sgpmic.committee.dimensions import View, committee_view, count_components
 from sgpmic.committee.examination import Structure, examine
 from sgpmic.committee.voting import Vote, vote_on
-from sgpmic.learning.em import (
-    LastEStep,
-    Problem,
-    StartFit,
-    last_e_step,
-    run_em,
-)
+from sgpmic.learning.em import LastEStep, Problem, StartFit, last_e_step, run_em
 from sgpmic.learning.gaps import impute_rows, with_gaps
 from sgpmic.learning.prediction.predictor import (
     Predictor,
@@ -289,14 +283,14 @@ def advice(
     for note in fit.notes:
         yield exceptions.StartWarning, note
     if empty_clusters := int(np.sum(result.sizes == 0)):
-        lost = f"{empty_clusters} of {settings.n_clusters} clusters ended up empty"
+        why = f"{empty_clusters} of {settings.n_clusters} clusters ended up empty"
+        helps: tuple[str, ...] = ("n_clusters", "start__n_init", "em__prior_strength")
         if settings.options.variational:
-            why = f"{lost}: the data do not support so many, and uncertain latent points merge them"
-            yield exceptions.DeadClusterWarning, exceptions.Advice(why, "latent='variational'")
+            why += ": the data do not support so many, and uncertain latent points merge them"
+            helps = ("latent='variational'",)
         else:
-            why = f"{lost}; fewer clusters or more starts may suit the data"
-            helps = ("n_clusters", "start__n_init", "em__prior_strength")
-            yield exceptions.DeadClusterWarning, exceptions.Advice(why, *helps)
+            why += "; fewer clusters or more starts may suit the data"
+        yield exceptions.DeadClusterWarning, exceptions.Advice(why, *helps)
     if result.predictor.jitter > max(settings.em.jitter, _HARMLESS_JITTER):
         why = (
             "A kernel matrix was close to singular: its jitter was raised from "

@@ -6,6 +6,8 @@ treat as missing, and which joins a disconnected graph by other links.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_matrix
@@ -197,7 +199,7 @@ def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Fl
         # All pairs: LAPACK's subset solver can return none for equidistant points.
         values, vectors = np.linalg.eigh(products)
     else:  # with a fixed starting vector, for reproducible results
-        first = np.random.RandomState(0).uniform(0.5, 1.5, n_points)
+        first: Any = np.random.RandomState(0).uniform(0.5, 1.5, n_points)
         first[::2] *= -1.0
         values, vectors = eigsh(products, k=n_wanted, v0=first, which="LA")
     order = np.argsort(values)[::-1][:n_wanted]

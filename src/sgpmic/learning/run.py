@@ -176,10 +176,9 @@ def finish(
     def of_rows(array: Any) -> Any:
         return np.array(group.own_rows(array)[places])
 
-    X, *_, log_x_std = fit.state.parameters
-    x_std = None if log_x_std is None else np.exp(of_rows(log_x_std))
-    keys = sorted_fingerprints(Y)
-    X, S = answer_alike(keys, of_rows(X), of_rows(last.S)[:, :M])
+    parameters, keys = fit.state.parameters, sorted_fingerprints(Y)
+    x_std = None if parameters.log_x_std is None else np.exp(of_rows(parameters.log_x_std))
+    X, S = answer_alike(keys, of_rows(parameters.X), of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
     numbers = np.arange(group.n_rows)

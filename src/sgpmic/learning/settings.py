@@ -71,7 +71,7 @@ FLAG = Constraint(lambda value: isinstance(value, bool), "True or False")
 ARRAY = Constraint(lambda value: value is not None and not isinstance(value, str), "an array")
 PATH = Constraint(lambda value: isinstance(value, (str, os.PathLike)), "the path of a folder")
 SHARE = Constraint(
-    lambda value: isinstance(value, Real) and 0.0 < value < 1.0,
+    lambda value: isinstance(value, Real) and 0.0 < float(value) < 1.0,
     "a share of variance between 0 and 1 (such as 0.95)",
 )
 CALLBACKS = Constraint(

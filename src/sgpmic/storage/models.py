@@ -207,8 +207,10 @@ def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str)
 #: Settings classes by name, and parameters that are not stored: callbacks are code; a checkpoint
 #: and a device belong to one machine; the others are of earlier versions and have no effect.
 _SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
-NOT_STORED = ("callbacks", "checkpoint", "device")
-NOT_STORED += ("own_fits", "batch_size", "inducing", "selection", "settle_mixture", "warm_start")
+NOT_STORED = (
+    *("callbacks", "checkpoint", "device"),
+    *("own_fits", "batch_size", "inducing", "selection", "settle_mixture", "warm_start"),
+)
 #: Kinds of starts in earlier versions, instead of which the default is read.
 _FORMER_STARTS = ("ppca", "spectral", "random", "kmeans", "gmm")
 

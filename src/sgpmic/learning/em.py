@@ -194,16 +194,13 @@ class Progress(FormerNames):
         """
         return self._labels()
 
-
-def print_progress(progress: Progress) -> None:
-    """Print a line for an iteration."""
-    sizes = " ".join(f"{size:.0f}" for size in progress.cluster_sizes)
-    print(
-        f"start {progress.start + 1}/{progress.n_starts}  iteration {progress.iteration}"
-        f"/{progress.max_iter}  bound {progress.bound:.4f}  change {progress.change:.1e}  "
-        f"clusters {sizes}  {progress.seconds:.1f} s",
-        flush=True,
-    )
+    def __str__(self) -> str:
+        sizes = " ".join(f"{size:.0f}" for size in self.cluster_sizes)
+        return (
+            f"start {self.start + 1}/{self.n_starts}  iteration {self.iteration}/{self.max_iter}  "
+            f"bound {self.bound:.4f}  change {self.change:.1e}  clusters {sizes}  "
+            f"{self.seconds:.1f} s"
+        )
 
 
 def run_em(
@@ -214,8 +211,9 @@ def run_em(
     ``start`` (from 0) of ``n_starts`` is for reports; ``save`` is called after every iteration.
     """
     settings, group, rows, _, log_volume, *_ = problem
-    max_iter, tol = int(settings.max_iter), float(settings.tol)
-    callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
+    max_iter, tol = settings.max_iter, settings.tol
+    report = [partial(print, flush=True)] if settings.verbose else []
+    callbacks = [*settings.em.callbacks, *report]
     began = time.perf_counter() - (fit.history[-1]["seconds"] if fit.history else 0.0)
     while not fit.ended and len(fit.history) < max_iter:
         number = len(fit.history) + 1

@@ -158,11 +158,6 @@ def vdot(left: PyTree, right: PyTree) -> Array:
     return jax.tree.reduce(jnp.add, products)
 
 
-def squared_norm(tree: PyTree) -> Array:
-    """Return the squared Euclidean norm."""
-    return vdot(tree, tree)
-
-
 def max_norm(tree: PyTree) -> Array:
     """Return the largest absolute value of any element."""
     largest: Any = jax.tree.map(lambda leaf: jnp.max(jnp.abs(leaf), initial=0), tree)
@@ -329,7 +324,7 @@ def _search(
     """Return the state with a new bracket, the length to try, and whether to accept or give up."""
     before = state.result
     slope = vdot(found.gradient, state.direction)
-    squares = squared_norm(before.gradient), squared_norm(found.gradient)
+    squares = vdot(before.gradient, before.gradient), vdot(found.gradient, found.gradient)
     better = is_better(before.value, squares[0], found.value, squares[1])
     # The weak Wolfe conditions: sufficient decrease, and curvature.
     decrease = measured_decrease(before.value, found.value, state.length, state.slope, slope)
@@ -363,12 +358,12 @@ def _turn(
     state: LBFGSState, history: _History, gradient: PyTree, is_new: Array, next_length: Array
 ) -> tuple[PyTree, Array, Array, _History]:
     """Return the next direction, its slope, the length to try, and the history."""
-    steepness = jnp.sqrt(squared_norm(gradient))
+    steepness = jnp.sqrt(vdot(gradient, gradient))
     epsilon = epsilon_of(steepness)
     quasi_newton = _direction(history, gradient)
     quasi_newton_slope = vdot(quasi_newton, gradient)
     usable = is_finite(quasi_newton) & (
-        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(squared_norm(quasi_newton))
+        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(vdot(quasi_newton, quasi_newton))
     )
     history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
     # Also after a failed line search, which has emptied the history.
@@ -413,7 +408,7 @@ def _interpolate(bracket: _Bracket) -> Array:
 def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) -> _History:
     """Add a pair to the history if it has positive curvature."""
     product = vdot(step, change)
-    lengths = jnp.sqrt(squared_norm(step)) * jnp.sqrt(squared_norm(change))
+    lengths = jnp.sqrt(vdot(step, step)) * jnp.sqrt(vdot(change, change))
     keep = accepted & (product > epsilon_of(product) ** 0.5 * lengths)
     slot = history.pushed % len(history.weights)
 
@@ -444,7 +439,7 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     start = jax.tree.map(jnp.negative, gradient), jnp.zeros_like(history.weights)
     vector, alphas = lax.fori_loop(0, count, backward, start)
     _, newest_change, newest_weight = history.pair(0)
-    curvature = newest_weight * squared_norm(newest_change)
+    curvature = newest_weight * vdot(newest_change, newest_change)
     scale = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 1)
     vector = jax.tree.map(lambda leaf: scale * leaf, vector)
     return lax.fori_loop(0, count, forward, vector)

@@ -1,9 +1,8 @@
 """Multiple starts: their kinds, their initial states, and the selection of a fit.
 
-The first start is the one requested (ISOMAP and the committee's votes by default); further ones
-alternate with principal components and fuzzy c-means. The fit with the highest mean adjusted Rand
-index with all the others is selected: the bound is not a reliable criterion between starts of
-different kinds, as flexible mappings with free latent points can explain almost any partition.
+The first start is the one requested; further ones alternate with principal components and fuzzy
+c-means. The bound is not a reliable criterion between starts of different kinds, as flexible
+mappings with free latent points can explain almost any partition.
 """
 
 from __future__ import annotations

@@ -31,30 +31,17 @@ Settings = dict[str, Any]
 SETTINGS: dict[str, tuple[str, Settings]] = {
     "defaults": ("defaults", {}),
     "published": ("published", {}),
-    "shared, pca + gmm": ("defaults", {"start__embedding": "pca", "start__memberships": "gmm"}),
-    "shared, pca + gmm, prior 1": (
+    "shared, pca": ("defaults", {"start__embedding": "pca"}),
+    "shared, pca, prior 1": (
         "defaults",
-        {"start__embedding": "pca", "start__memberships": "gmm", "em__prior_strength": 1.0},
+        {"start__embedding": "pca", "em__prior_strength": 1.0},
     ),
-    "shared, isomap + gmm": ("defaults", {"start__memberships": "gmm"}),
     "shared, prior 1": ("defaults", {"em__prior_strength": 1.0}),
     "per cluster": ("defaults", {"mapping": "per_cluster"}),
-    "per cluster, pca + gmm": (
+    "per cluster, pca": ("defaults", {"mapping": "per_cluster", "start__embedding": "pca"}),
+    "per cluster, pca, prior 1": (
         "defaults",
-        {"mapping": "per_cluster", "start__embedding": "pca", "start__memberships": "gmm"},
-    ),
-    "per cluster, pca + gmm, prior 1": (
-        "defaults",
-        {
-            "mapping": "per_cluster",
-            "start__embedding": "pca",
-            "start__memberships": "gmm",
-            "em__prior_strength": 1.0,
-        },
-    ),
-    "per cluster, isomap + gmm": (
-        "defaults",
-        {"mapping": "per_cluster", "start__memberships": "gmm"},
+        {"mapping": "per_cluster", "start__embedding": "pca", "em__prior_strength": 1.0},
     ),
     "shared, 5 starts": ("defaults", {"start__n_init": 5}),
     "shared, 9 starts": ("defaults", {"start__n_init": 9}),

@@ -15,7 +15,9 @@ def run_linear(kind: str, problem: Problem, seed: int) -> Clustering:
     from. The posterior means of probabilistic PCA would shrink weak components a little more.
     """
     rng = np.random.RandomState(seed)
-    scores, _ = embed(problem.Y, problem.n_components, kind, random_state=rng)
+    scores, _ = embed(problem.Y, problem.n_components, "pca", random_state=rng)
+    if kind == "ppca":
+        scores = scores / scores.std(axis=0)
     return cluster_embedding(scores, problem.n_clusters, rng)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,8 +18,9 @@ from sgpmic._plots import PlotsMixin
 from sgpmic._predictions import PredictionsMixin
 from sgpmic._runtime import on_chosen_device
 from sgpmic._types import Floats, Ints
+from sgpmic._words import plural
 from sgpmic.compile_cache import release_programs
-from sgpmic.exceptions import EmptyRowWarning, warn, warn_renamed
+from sgpmic.exceptions import EmptyRowWarning, FormerNames, warn
 from sgpmic.kernels import Kernel, get_kernel
 from sgpmic.learning.prediction.predictor import Predictor
 from sgpmic.learning.preprocessing import dense_rows, fit_reduction, view_axes
@@ -28,18 +29,14 @@ from sgpmic.process_group import ProcessGroup, SharedTable
 
 # Fit-only imports are deferred: import time dominates a prediction in a new process.
 if TYPE_CHECKING:
-    from sgpmic.learning.em import State
     from sgpmic.learning.run import Result
     from sgpmic.tables.encoder import TableEncoder
-
-#: Attribute names up to version 1.0.0rc1, and their replacements.
-_RENAMED = {"units_": "scaler_", "support_": "cluster_tendency_"}
 
 #: ``tol='auto'``, by ``latent``.
 _TOLERANCES = {"point": 1e-2, "variational": 1e-4}
 
 
-class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
+class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator, FormerNames):
     """Joint clustering and nonlinear dimensionality reduction.
 
     Sparse Gaussian processes map a low-dimensional latent space to the data; the latent points are
@@ -89,17 +86,16 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
         Convergence threshold: EM stops when the bound changes by less than this, relative to the
         larger of its magnitude (for the scaled data) and the number of rows. 0 always runs
         ``max_iter`` iterations. 'auto' is 1e-2 for point estimates: much smaller values raise the
-        bound further but do not improve the clusters, as freely moving latent points eventually
-        smooth them away. It is 1e-4 for ``latent='variational'``: clusters take a while to merge.
+        bound further but do not improve the clusters. It is 1e-4 for ``latent='variational'``:
+        clusters take a while to merge.
     start : Start, default=Start()
-        Initialization: embedding, memberships, inducing points, retries, warm start.
+        Initialization: embedding, memberships, number of starts, retries.
     em : EM, default=EM()
         EM: optimizer, numbers of steps, strength of the prior, callbacks.
     computation : Computation, default=Computation()
         Computation: device, block size, checkpoints.
     random_state : int, RandomState instance or None, default=None
-        Random seed. With a committee, it affects only random initial embeddings and the reduction
-        of sparse matrices.
+        Random seed. With a committee, it affects only the reduction of sparse matrices.
     verbose : int, default=0
         1 prints a line after every iteration.
 
@@ -117,13 +113,11 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
         Their standard deviations, with ``latent='variational'`` only.
     lower_bound_ : float
         The final objective, in the units of the data: the KL-corrected bound plus the log density
-        of the conjugate prior (0 without one); with ``latent='variational'``, the variational
-        bound.
+        of the conjugate prior; with ``latent='variational'``, the variational bound.
     history_ : dict of str to list
         One entry per iteration of every start: 'start', 'iteration', 'bound_after_e', 'bound', ...
     starts_ : list of dict
-        For each start: its kind, bound, agreement with the others, number of iterations, labels,
-        and whether it was selected.
+        For each start: its kind, outcome and labels, and whether it was selected.
     n_clusters_ : int
         Number of clusters, as given or chosen by 'auto', including empty ones.
     cluster_tendency_ : ClusterTendency or None
@@ -136,29 +130,24 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator):
         How ``n_components='auto'`` chose: the number 'chosen', and the 'variance' it is based on.
     committee_ : DataFrame or dict of lists
         The members of the committee by decreasing weight: 'name', 'weight' (the weights sum to 1),
-        'expected' (its adjusted Rand index with the true clusters, as the judge predicts it),
-        'agreement' (its adjusted Rand index with the committee's labels), 'cut' (the fraction of a
-        row's neighbors that it puts into another cluster) and 'reason' (why a member could not
-        vote). Empty without a committee.
+        'expected' and 'agreement' (its adjusted Rand indices with the true clusters, as the judge
+        predicts it, and with the committee's labels), 'cut' (the fraction of a row's neighbors that
+        it puts into another cluster) and 'reason' (why a member could not vote).
     profiles_ : DataFrame or dict of lists
         Description of each cluster: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most
         three conditions with its 'precision' and 'coverage'. Computed on first access, from a
         random sample of 20 000 rows if there are more; 'described' counts those of the cluster.
-    n_iter_ : int
-        Number of EM iterations of the selected start.
-    converged_ : bool
-        Whether the selected start converged.
+    n_iter_, converged_ : int, bool
+        Number of EM iterations of the selected start, and whether it converged.
     n_components_ : int
         Number of latent dimensions.
     weights_, means_, covariances_ : ndarrays of shape (n_clusters,), (n_clusters, \
 n_components_) and (n_clusters, n_components_, n_components_)
         The latent mixture.
-    kernels_ : list of Kernel
-        Learned kernels, for scaled features: one, or one for each cluster.
+    kernels_, beta_ : list of Kernel, float
+        Learned kernels (one, or one for each cluster) and noise precision, for scaled features.
     inducing_ : ndarray of shape (n_inducing, n_components_)
         Inducing points in the latent space.
-    beta_ : float
-        Noise precision, for scaled features.
     scaler_ : Scaler
         Centering and scaling of the features: a named tuple of ``offset`` and ``scale``, both of
         shape (n_features,) after encoding, ``kind`` ('each', 'one' or 'none') and
@@ -166,10 +155,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
     encoder_ : TableEncoder or None
         Encoder that every method applies to its input rows if ``fit`` was given a table of more
         than plain numbers.
-    n_features_in_ : int
-        Number of columns of ``X``, before encoding.
-    feature_names_in_ : ndarray of str of shape (n_features_in_,)
-        Their names, when all are strings.
+    n_features_in_, feature_names_in_ : int, ndarray of str of shape (n_features_in_,)
+        Number of columns of ``X``, before encoding, and their names, when all are strings.
 
     Notes
     -----
@@ -193,6 +180,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
     >>> model.embedding_.shape, model.memberships_.shape
     ((150, 2), (150, 3))
     """
+
+    _former: ClassVar = {"units_": "scaler_", "support_": "cluster_tendency_"}
 
     def __init__(
         self,
@@ -237,11 +226,9 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ) -> Self:
         """Return an estimator with the settings of the paper.
 
-        A Gaussian process for each cluster, initialization by ISOMAP with 12 neighbors and fuzzy
-        c-means, random inducing points, scaled conjugate gradients, no prior, data centered but
-        not scaled, a fixed number of iterations. What the paper leaves open (numbers of iterations
-        and steps, number of E-steps per iteration, covariance structure) is the same for all data
-        sets; ``docs/paper.md`` says how it was found.
+        What the paper leaves open (numbers of iterations and steps, number of E-steps per
+        iteration, covariance structure) is the same for all data sets; ``docs/paper.md`` says how
+        it was found.
 
         Parameters
         ----------
@@ -269,7 +256,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 n_neighbors=12,
                 pieces="largest",
                 unit_variance=True,
-                inducing="random",
                 kernel_scale="data",
                 n_retries=0,
             ),
@@ -278,7 +264,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
                 m_steps=20,
                 e_steps=4,
                 e_tol=0.0,
-                settle_mixture=True,
                 prior_strength=0.0,
             ),
         )
@@ -288,15 +273,6 @@ n_components_) and (n_clusters, n_components_, n_components_)
         """Set parameters, including those of settings and kernels (``em__m_steps=5``).
 
         Settings are immutable, so the estimator gets new objects.
-
-        Parameters
-        ----------
-        **params
-            Estimator parameters.
-
-        Returns
-        -------
-        self : SGPMIC
         """
         nested: dict[str, dict[str, Any]] = {}
         for name in tuple(params):
@@ -368,15 +344,14 @@ n_components_) and (n_clusters, n_components_, n_components_)
             if hasattr(encoder, "feature_names_in_"):
                 self.feature_names_in_ = encoder.feature_names_in_
         self._row_words = _input_rows.words_of_rows(X, encoder)
-        self._state = result.state
         self._keep_predictor(result.predictor, result.X, result.S, result.x_std, empty)
         self._committee = result.committee_listing()
         self.cluster_tendency_, number, dimensions = result.structure
         self._number_of_clusters = None if number is None else asdict(number)
         self.number_of_dimensions_ = None if dimensions is None else asdict(dimensions)
-        kept, self.history_, self.starts_ = result.selection
-        self.lower_bound_, self.n_iter_ = kept.bound, len(kept.history)
-        self.converged_ = kept.converged
+        self.history_, self.starts_ = result.history, result.starts
+        self.lower_bound_, self.n_iter_ = result.fit.bound, len(result.fit.history)
+        self.converged_ = result.fit.converged
         return self
 
     def _learn(
@@ -405,11 +380,13 @@ n_components_) and (n_clusters, n_components_, n_components_)
         _input_rows.refuse_huge_cells(Y, names)
         if names is not None:
             _input_rows.warn_of_columns(Y, names)
-        empty = np.zeros(0, np.int64)
-        if group is None:
-            Y, empty = _without_empty_rows(Y)
-            group = ProcessGroup(len(Y))
-        settings.check_table(Y, group)
+        Y, empty = _without_empty_rows(Y, group)
+        group = ProcessGroup(len(Y)) if group is None else group
+        if settings.n_clusters != "auto" and group.n_rows < settings.n_clusters:
+            raise ValueError(
+                f"n_samples={group.n_rows} is less than n_clusters={settings.n_clusters}: ask for "
+                "at most as many clusters as there are rows."
+            )
         rng = check_random_state(self.random_state)
         if group.n_processes > 1 and not isinstance(self.random_state, Integral):
             rng = np.random.RandomState(group.agree(rng.randint(2**31 - 1, size=1)))
@@ -419,33 +396,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
 
             parameters = self.get_params(deep=False)
             checkpoint = Checkpoint(settings.computation, Y, group, parameters)
-        previous = self._previous_state(settings, Y, group) if self.start.warm_start else None
         from sgpmic.learning.run import run
 
-        result = run(settings, Y, group, rng, checkpoint=checkpoint, previous=previous)
+        result = run(settings, Y, group, rng, checkpoint=checkpoint)
         return settings, result, reduction, empty
-
-    def _previous_state(
-        self, settings: FitSettings, Y: Floats, group: ProcessGroup
-    ) -> State | None:
-        """Return the state for a warm start, None before the first fit."""
-        state: State | None = getattr(self, "_state", None)
-        if state is None:
-            if hasattr(self, "_predictor"):
-                raise ValueError(
-                    "start__warm_start=True cannot start from a model that was loaded from a file: "
-                    "call set_params(start__warm_start=False) first."
-                )
-            return None
-        from sgpmic.learning.starts import can_continue
-
-        if not can_continue(state, self._predictor, settings, Y, group):
-            raise ValueError(
-                "start__warm_start=True starts from the last fit, which had another number of "
-                "rows, clusters, components or inducing points, or another kernel or latent: call "
-                "set_params(start__warm_start=False) first, or make a new estimator."
-            )
-        return state
 
     def _keep_predictor(
         self, predictor: Predictor, X: Floats, S: Floats, x_std: Floats | None, empty: Ints
@@ -477,27 +431,8 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return self.embedding_ @ view_axes(self._predictor.X)[:, :2]
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Floats:
-        """Fit the model and return the embedding.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        y : Ignored
-
-        Returns
-        -------
-        embedding : ndarray of shape (n_samples, n_components_)
-        """
+        """Fit the model to the rows of ``X`` and return ``embedding_``."""
         return self.fit(X).embedding_.copy()
-
-    if not TYPE_CHECKING:  # type checkers would accept any attribute name
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a renamed attribute by its old name."""
-            if name not in _RENAMED:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            warn_renamed(name, _RENAMED[name])
-            return getattr(self, _RENAMED[name])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -506,14 +441,17 @@ n_components_) and (n_clusters, n_components_, n_components_)
         return tags
 
 
-def _without_empty_rows(Y: Floats) -> tuple[Floats, Ints]:
+def _without_empty_rows(Y: Floats, group: ProcessGroup | None) -> tuple[Floats, Ints]:
     """Drop rows without any value, with a warning; return the others and the dropped indices."""
     is_empty = np.isnan(Y).all(axis=1)
     empty = np.flatnonzero(is_empty)
-    if not len(empty) or len(empty) == len(Y):
-        return Y, empty[:0]  # a table without any value fails in check_table
-    shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
-    have = "1 row has" if len(empty) == 1 else f"{len(empty)} rows have"
-    said = f"{have} no value at all (counted from 0: {shown}); the label is -1."
-    warn(said, EmptyRowWarning)
+    n_empty = len(empty) if group is None else int(group.total(is_empty.sum()))
+    if not n_empty:
+        return Y, empty
+    shown = ", ".join(map(str, empty[:5] + (0 if group is None else group.first)))
+    shown += ", …" if len(empty) > 5 else ""
+    said = f"{plural(n_empty, 'row')} without any value (counted from 0: {shown or 'elsewhere'})"
+    if group is not None or n_empty == len(Y):
+        raise ValueError(f"{said}: leave out rows without any value.")
+    warn(f"{said}: the label is -1.", EmptyRowWarning)
     return Y[~is_empty], empty

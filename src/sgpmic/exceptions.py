@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -117,6 +117,20 @@ def warn_renamed(old: str, new: str) -> None:
     """Warn that a public name has changed; the old one still works."""
     said = f"{old} is now called {new}; the old name will be removed in the next release."
     warn(said, FutureWarning)
+
+
+class FormerNames:
+    """Base class of classes with renamed attributes; the old names still work, with a warning."""
+
+    _former: ClassVar[dict[str, str]]
+
+    if not TYPE_CHECKING:  # type checkers would accept any attribute name
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in self._former:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warn_renamed(f"{type(self).__name__}.{name}", self._former[name])
+            return getattr(self, self._former[name])
 
 
 @contextmanager

@@ -347,7 +347,7 @@ def test_no_permission(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("-k", "1.5"), "--clusters must be a whole number or 'auto', got 1.5"),
+        (("-k", "1.5"), "--clusters must be a whole number of at least 1 or 'auto', got 1.5"),
         (("-d", "1.5"), "got 1.5"),
         (("-d", "many"), "--dimensions must be a whole number of at least 1"),
         (("--kernel", "cosine"), "cosine"),

@@ -74,10 +74,11 @@ def test_clusters_are_counted_with_missing_cells(four_blobs: Floats, quick_fit: 
 def test_auto_is_not_advised_to_those_who_asked_for_it(quick_fit: Fit, table: Floats) -> None:
     model = quick_fit(table, committee=Committee())
     doubt = ClusterTendency(1.0, 0.1, "a gap", "an elliptical cloud")
+    no_state: Any = None
     for asked, expected in (("auto", "(n_clusters=1)."), (3, "(n_clusters='auto').")):
         settings = model.set_params(n_clusters=asked).check_settings()
         result = SimpleNamespace(
-            selection=SimpleNamespace(fit=StartFit(model._state, history=[{}])),
+            fit=StartFit(no_state, history=[{}]),
             predictor=model._predictor,
             X=model.embedding_,
             S=model.memberships_,

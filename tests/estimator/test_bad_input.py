@@ -27,7 +27,7 @@ Fit = Callable[..., SGPMIC]
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda Y: np.full_like(Y, np.nan), "no value at all"),
+        (lambda Y: np.full_like(Y, np.nan), "without any value"),
         (lambda Y: np.where(np.eye(*Y.shape), np.inf, Y), "contains infinity"),
         (lambda Y: Y[:0], "0 sample"),
         (lambda Y: Y[:1], "1 sample"),
@@ -77,7 +77,6 @@ def test_unusable_tables(table: Floats, change: Callable[[Floats], Any], sentenc
         ({"start__kernel_scale": "data", "scale": "each"}, ValueError, "scale='one'"),
         ({"scale": "both"}, ValueError, "scale"),
         ({"start": None}, TypeError, "sgpmic.Start"),
-        ({"em__settle_mixture": "yes"}, TypeError, "settle_mixture"),
         ({"start__kernel_scale": None}, TypeError, "kernel_scale"),
         ({"random_state": "seed"}, ValueError, "seed"),
     ],

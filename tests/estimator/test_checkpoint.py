@@ -182,7 +182,6 @@ def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:
     ("changes", "error"),
     [
         ({"computation__checkpoint": 3}, TypeError),
-        ({"computation__checkpoint": "x", "start__warm_start": True}, ValueError),
         ({"computation__checkpoint": "x", "computation__checkpoint_every": 0}, ValueError),
     ],
 )

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import pickle
 import subprocess
 import sys
 import warnings
@@ -121,7 +120,8 @@ def test_cluster_0_is_the_largest(quick_fit: Fit, table: Floats) -> None:
 def test_cluster_0_is_the_largest_if_rows_repeat(seed: int) -> None:
     """Duplicate rows share their memberships, which may change their labels at the end."""
     rows = np.random.default_rng(seed).integers(0, 3, size=(150, 3)).astype(float)
-    start = Start(embedding="random", n_retries=0)
+    points = np.random.default_rng(seed).normal(size=(150, 2))
+    start = Start(embedding=points, n_retries=0)
     model = SGPMIC(4, committee=None, start=start, random_state=seed)
     with warnings.catch_warnings(action="ignore"):
         model.fit(rows)
@@ -132,12 +132,11 @@ def test_cluster_0_is_the_largest_if_rows_repeat(seed: int) -> None:
     ("options", "same"),
     [
         ({}, True),
-        ({"start": Start(embedding="random")}, False),
         ({"committee": None}, False),
         ({"start": Start(n_init=3)}, True),
     ],
 )
-def test_the_seed_matters_for_random_starts_only(
+def test_the_seed_matters_without_a_committee_only(
     table: Floats, options: dict[str, Any], same: bool
 ) -> None:
     models = [SGPMIC(3, random_state=seed, max_iter=3, **options) for seed in (0, 1)]
@@ -372,34 +371,6 @@ def test_in_a_pipeline_and_cloned(table: Floats) -> None:
     assert clone(SGPMIC(kernel=kernel)).kernel == kernel
 
 
-def test_warm_start_continues(table: Floats, quick_fit: Fit) -> None:
-    straight = quick_fit(table, max_iter=6, tol=0.0)
-    model = quick_fit(table, max_iter=3, tol=0.0, start__warm_start=True)
-    first, unpickled = model.lower_bound_, pickle.loads(pickle.dumps(model))
-    model.fit(table)
-    assert model.lower_bound_ > first
-    assert unpickled.fit(table).lower_bound_ == model.lower_bound_
-    # Not to the last digit: clusters were renumbered by size in between, and sums round otherwise.
-    assert model.lower_bound_ == pytest.approx(straight.lower_bound_, rel=1e-6)
-    with pytest.raises(ValueError, match="warm_start"):
-        model.fit(table[:50])
-
-
-def test_warm_start_takes_up_what_changed(table: Floats, quick_fit: Fit) -> None:
-    model = quick_fit(table, start__warm_start=True)
-    before = model.lower_bound_
-    model.set_params(computation__block_size=13, em__prior_strength=0.0).fit(
-        table
-    )  # other padding, no prior
-    assert model.history_["log_prior"] == [0.0] * model.n_iter_
-    assert np.isfinite(model.lower_bound_)
-    assert before != model.lower_bound_
-    for change in ({"n_inducing": 5}, {"kernel": RBF(ard=True)}, {"kernel": "linear"}):
-        other = quick_fit(table, start__warm_start=True).set_params(**change)
-        with pytest.raises(ValueError, match="warm_start"):
-            other.fit(table)
-
-
 @pytest.mark.parametrize("error", [SystemExit, ValueError])
 def test_a_failed_fit_changes_nothing(
     error: type[BaseException], table: Floats, quick_fit: Fit
@@ -489,8 +460,6 @@ def test_several_starts_are_listed(table: Floats, quick_fit: Fit) -> None:
     assert kept["agreement"] == max(s["agreement"] for s in model.starts_)
     assert kept["bound"] == model.lower_bound_
     assert adjusted_rand_score(kept["labels"], model.labels_) == 1.0
-    by_bound = quick_fit(table, start__n_init=4, start__selection="bound")
-    assert by_bound.lower_bound_ == max(s["bound"] for s in by_bound.starts_)
 
 
 def test_callbacks_are_told_and_can_stop(table: Floats, quick_fit: Fit) -> None:
@@ -520,12 +489,9 @@ def test_verbose_prints_a_line_per_iteration(
     assert "iteration 3/3" in lines[-1]
 
 
-@pytest.mark.parametrize("method", ["isomap", "pca", "ppca", "spectral", "random"])
-@pytest.mark.parametrize("memberships", ["fcm", "kmeans", "gmm"])
-def test_every_start_runs(table: Floats, quick_fit: Fit, method: str, memberships: str) -> None:
-    model = quick_fit(
-        table, start__embedding=method, start__memberships=memberships, start__inducing="kmeans"
-    )
+@pytest.mark.parametrize("method", ["isomap", "pca"])
+def test_every_start_runs(table: Floats, quick_fit: Fit, method: str) -> None:
+    model = quick_fit(table, start__embedding=method, start__memberships="fcm")
     assert np.isfinite(model.lower_bound_)
     given: dict[str, Any] = {
         "start__embedding": model.embedding_,

@@ -11,7 +11,6 @@ from sklearn.preprocessing import scale
 
 from sgpmic import SGPMIC, Progress, Start
 from sgpmic.exceptions import DeadClusterWarning, StartWarning
-from sgpmic.learning.starts import choose
 
 SETTINGS: dict[str, Any] = {
     "committee": None,
@@ -78,11 +77,3 @@ def test_no_further_start_where_everything_is_given() -> None:
     with pytest.warns(DeadClusterWarning):
         model.fit(Y)
     assert len(model.starts_) == 1
-
-
-def test_only_an_eligible_fit_is_chosen() -> None:
-    bounds, agreement = np.array([3.0, 1.0, 2.0]), np.array([0.9, 0.5, 0.5])
-    some, every = np.array([False, True, True]), np.ones(3, bool)
-    assert choose("consensus", bounds, agreement, some) == 1
-    assert choose("bound", bounds, agreement, some) == 2
-    assert choose("consensus", bounds, agreement, every) == 0

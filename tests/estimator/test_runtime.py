@@ -46,7 +46,7 @@ def test_iterations_and_starts_are_compiled_once(table: Floats, quick_fit: Fit) 
                 {"n_clusters": 3, "mapping": "per_cluster", "kernel": "linear"},
                 {"mapping": "per_cluster", "committee": Committee()},
                 {"n_clusters": 3, "latent": "variational", "n_components": 0.9},
-                {"n_clusters": 3, "start__memberships": "kmeans", "committee": Committee()},
+                {"n_clusters": 3, "start__memberships": "fcm", "committee": Committee()},
             )
         ),
     ],

@@ -37,7 +37,11 @@ def test_nested_parameters_are_set_in_new_objects() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "group", "name"),
-    [(Committee, "committee", "own_fits"), (Computation, "computation", "batch_size")],
+    [
+        (Committee, "committee", "own_fits"),
+        (Computation, "computation", "batch_size"),
+        (Start, "start", "selection"),
+    ],
 )
 def test_what_has_no_effect_says_so(settings: type[Settings], group: str, name: str) -> None:
     with pytest.warns(FutureWarning, match=f"{name} no longer has any effect") as told:
@@ -79,12 +83,11 @@ def test_clones_have_the_same_settings() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "word"),
     [
-        (lambda: EM(m_steps=-1), ValueError, "m_steps must be at least 0"),
-        (lambda: Start(n_init=10**12), ValueError, "n_init must be at most 10000"),
-        (lambda: EM(jitter="small"), TypeError, "jitter must be a number"),
+        (lambda: EM(m_steps=-1), ValueError, "m_steps must be a whole number of at least 0"),
+        (lambda: EM(jitter="small"), TypeError, "jitter must be a finite number"),
         (lambda: Start(embedding="tsne"), ValueError, "'isomap'"),
-        (lambda: Start(warm_start=1), TypeError, "True or False"),
-        (lambda: Computation(device="tpu"), ValueError, "device='tpu' is not known"),
+        (lambda: Start(unit_variance=1), TypeError, "True or False"),
+        (lambda: Computation(device="tpu"), ValueError, "device must be one of 'auto', .*'tpu'"),
         (lambda: Computation(checkpoint=3), TypeError, "path of a folder"),
         (lambda: SGPMIC(computation="cpu").fit([[0], [1]]), TypeError, r"such as Computation\(\)"),
     ],

@@ -130,7 +130,7 @@ def test_columns_of_a_parquet_file(cluster: None, table: Path, tmp_path: Path) -
 
 def test_what_cannot_be_used_is_said_at_once(cluster: None, table: Path, tmp_path: Path) -> None:
     model, out = SGPMIC().set_params(**(SETTINGS)), tmp_path / "run"
-    with pytest.raises(ValueError, match="n_clusters must be at least 1"):
+    with pytest.raises(ValueError, match="n_clusters must be a whole number of at least 1"):
         fit_on_ray(SGPMIC(n_clusters=0), table, out, n_workers=2)
     with pytest.raises(JobError, match="could not place 3 workers"):
         fit_on_ray(model, table, out, n_workers=3, placement_timeout=0.5)

@@ -10,11 +10,10 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_swiss_roll
 from sklearn.decomposition import PCA
-from sklearn.manifold import Isomap, spectral_embedding
+from sklearn.manifold import Isomap
 from sklearn.neighbors import kneighbors_graph
 
 from sgpmic.learning.initialization import _join_pieces, _symmetric_graph, embed, fuzzy_c_means
-from sgpmic.learning.settings import EMBEDDINGS
 
 Floats = NDArray[np.float64]
 
@@ -77,7 +76,7 @@ def test_isomap_with_all_neighbors_is_pca(n_copies: int) -> None:
     same_up_to_sign(found, PCA(4).fit_transform(data))
 
 
-@pytest.mark.parametrize("method", ["isomap", "spectral", "pca", "ppca"])
+@pytest.mark.parametrize("method", ["isomap", "pca"])
 def test_duplicates_share_their_coordinates(method: str) -> None:
     """Far more copies than neighbors: a plain neighbor graph would see only the copies."""
     distinct = rng(2).standard_normal((60, 3))
@@ -86,8 +85,7 @@ def test_duplicates_share_their_coordinates(method: str) -> None:
     assert notes == ()
     assert np.array_equal(found[60:100], np.tile(found[7], (40, 1)))
     assert np.array_equal(found[100:], np.tile(found[9], (40, 1)))
-    if method != "spectral":  # distinct rows with the same neighbors may coincide there
-        assert np.unique(found, axis=0).shape[0] == 60
+    assert np.unique(found, axis=0).shape[0] == 60
 
 
 def test_nearly_equal_rows_stay_connected() -> None:
@@ -98,19 +96,17 @@ def test_nearly_equal_rows_stay_connected() -> None:
     same_up_to_sign(found, expected)
 
 
-@pytest.mark.parametrize("method", ["isomap", "spectral"])
-def test_rows_whose_squared_distance_underflows_stay_connected(method: str) -> None:
+def test_rows_whose_squared_distance_underflows_stay_connected() -> None:
     data = np.array([[0.0], [1e-170], [1.0], [2.0], [3.0]])
-    found, notes = embed(data, 1, method, n_neighbors=2, random_state=rng())
+    found, notes = embed(data, 1, n_neighbors=2, random_state=rng())
     assert notes == ()
-    if method == "isomap":
-        same_up_to_sign(found, data - data.mean())
+    same_up_to_sign(found, data - data.mean())
 
 
 def test_zero_and_minus_zero_are_the_same_row() -> None:
     data = np.array([[0.0, 1.0], [-0.0, 1.0], [3.0, 1.0], [5.0, 2.0]])
     found, notes = embed(data, 2, random_state=rng())
-    assert "3 distinct rows" in notes[0]
+    assert notes == ()
     assert np.array_equal(found[0], found[1])
 
 
@@ -127,12 +123,11 @@ def test_two_pieces_on_a_line_are_joined_at_their_ends() -> None:
     )
 
 
-@pytest.mark.parametrize("method", ["isomap", "spectral"])
-def test_one_enormous_cell_does_not_cut_the_links_between_pieces(method: str) -> None:
+def test_one_enormous_cell_does_not_cut_the_links_between_pieces() -> None:
     """Beside it the gap between the other pieces is 1e-9."""
     data = load_iris().data.copy()
     data[3, 2] = 999_999_999.0
-    found, notes = embed(data, 2, method, random_state=rng())
+    found, notes = embed(data, 2, random_state=rng())
     assert np.isfinite(found).all()
     assert found.std(axis=0).min() > 0.0
     assert "joined by their shortest links" in notes[0]
@@ -202,44 +197,6 @@ def test_pca_agrees_with_scikit_learn(shape: tuple[int, int]) -> None:
     same_up_to_sign(embed(data, 4, "pca", random_state=rng())[0], PCA(4).fit_transform(data))
 
 
-def test_ppca_is_pca_with_unit_variances() -> None:
-    data = load_wine().data
-    found = embed(data, 5, "ppca", random_state=rng())[0]
-    np.testing.assert_allclose(found.std(axis=0), 1.0, rtol=1e-10)
-    scores = PCA(5).fit_transform(data)
-    same_up_to_sign(found, scores / scores.std(axis=0))
-
-
-@pytest.mark.parametrize("n_rows", [150, 500])  # both eigenvalue solvers
-def test_spectral_agrees_with_scikit_learn(n_rows: int) -> None:
-    roll, _ = make_swiss_roll(n_rows, random_state=3)
-    neighbors = kneighbors_graph(roll, 10)
-    affinity = neighbors.maximum(neighbors.T)
-    expected = spectral_embedding(affinity, n_components=3, random_state=0)
-    found, notes = embed(roll, 3, "spectral", n_neighbors=10, random_state=rng())
-    assert notes == ()
-    same_up_to_sign(found, expected / expected.std(axis=0))
-
-
-def test_spectral_on_a_path_is_a_cosine() -> None:
-    """A path graph has normalized Laplacian eigenfunctions cos(pi j i / (n - 1))."""
-    # Growing gaps make every point's nearest neighbor the one before it.
-    data = np.cumsum(np.arange(10.0))[:, None]
-    found = embed(data, 2, "spectral", n_neighbors=1, random_state=rng())[0]
-    i = np.arange(10)
-    expected = np.column_stack([np.cos(np.pi * j * i / 9.0) for j in (1, 2)])
-    same_up_to_sign(found, expected / expected.std(axis=0))
-
-
-def test_random_is_standard_normal_and_follows_the_seed() -> None:
-    data = np.ones((20_000, 1))
-    found = embed(data, 2, "random", random_state=rng(7))[0]
-    np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=0.03)
-    np.testing.assert_allclose(np.cov(found.T), np.eye(2), atol=0.04)
-    assert np.array_equal(found, embed(data, 2, "random", random_state=rng(7))[0])
-    assert not np.array_equal(found, embed(data, 2, "random", random_state=rng(8))[0])
-
-
 def test_given_positions_come_back_as_a_copy() -> None:
     given = rng(3).standard_normal((5, 2))
     found, notes = embed(np.ones((5, 3)), 2, given, random_state=rng())
@@ -251,7 +208,7 @@ def test_given_positions_come_back_as_a_copy() -> None:
 # ------------------------------------------------------------------------------ sign and scale
 
 
-@pytest.mark.parametrize("method", ["isomap", "pca", "ppca", "spectral"])
+@pytest.mark.parametrize("method", ["isomap", "pca"])
 def test_the_largest_entry_of_every_axis_is_positive(method: str) -> None:
     data = rng(6).gamma(1.0, size=(90, 5))
     for sign in (1.0, -1.0):
@@ -271,14 +228,11 @@ def test_the_unit_of_the_data_carries_over(method: str, unit: float) -> None:
 # ---------------------------------------------------------------------- too few rows or columns
 
 
-@pytest.mark.parametrize("method", ["isomap", "pca", "ppca"])
+@pytest.mark.parametrize("method", ["isomap", "pca"])
 def test_missing_dimensions_are_small_noise_with_a_note(method: str) -> None:
     data = rng(8).uniform(0.0, 50.0, (400, 1))
     found, notes = embed(data, 3, method, random_state=rng())
-    same_up_to_sign(
-        found[:, :1],
-        (data - data.mean()) / (data.std() if method == "ppca" else 1.0),
-    )
+    same_up_to_sign(found[:, :1], data - data.mean())
     ratio = found[:, 1:].std(axis=0) / found[:, 0].std()
     np.testing.assert_allclose(ratio, 1e-2, rtol=0.15)
     assert notes == (
@@ -289,7 +243,7 @@ def test_missing_dimensions_are_small_noise_with_a_note(method: str) -> None:
     assert not np.array_equal(found[:, 1:], other[:, 1:])
 
 
-@pytest.mark.parametrize("method", ["isomap", "pca", "ppca", "spectral"])
+@pytest.mark.parametrize("method", ["isomap", "pca"])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
 def test_identical_rows_give_small_noise_and_a_note(method: str, value: float) -> None:
     data = np.tile([value, value / 3.0, value / 7.0], (199, 1))
@@ -321,19 +275,12 @@ def test_two_rows_are_placed_at_their_distance(method: str) -> None:
     np.testing.assert_allclose(found[:, 0], [2.5, -2.5])
 
 
-@pytest.mark.parametrize("method", EMBEDDINGS)
+@pytest.mark.parametrize("method", ["isomap", "pca"])
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 13])
 def test_small_tables_give_finite_positions(method: str, n_rows: int) -> None:
     found, _ = embed(rng(9).standard_normal((n_rows, 2)), 5, method, random_state=rng())
     assert found.shape == (n_rows, 5)
     assert np.isfinite(found).all()
-
-
-def test_lowering_the_number_of_neighbors_is_noted() -> None:
-    _, notes = embed(rng().standard_normal((5, 3)), 2, random_state=rng())
-    assert notes == (
-        "There are only 5 distinct rows; the number of neighbors was lowered from 12 to 4.",
-    )
 
 
 @pytest.mark.parametrize("n_rows", [300, 450])  # both eigenvalue solvers

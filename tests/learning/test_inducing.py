@@ -1,4 +1,4 @@
-"""Inducing points: rows or centers, never two the same."""
+"""Inducing points: rows, never two the same."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
-from sklearn.cluster import KMeans
 
 from sgpmic.learning.initialization import choose_inducing
-from sgpmic.learning.settings import INDUCING
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +20,7 @@ def rng(seed: int = 0) -> np.random.RandomState:
 
 def test_random_points_are_distinct_rows() -> None:
     X = rng(1).standard_normal((100, 3))
-    found = choose_inducing(X, 20, "random", rng())
+    found = choose_inducing(X, 20, rng())
     assert found.shape == (20, 3)
     assert np.all(cdist(found, X).min(axis=1) == 0.0)
     assert pdist(found).min() > 0.0
@@ -30,62 +28,34 @@ def test_random_points_are_distinct_rows() -> None:
 
 def test_random_points_follow_the_seed() -> None:
     X = rng(1).standard_normal((100, 3))
-    found = choose_inducing(X, 20, "random", rng(2))
-    assert np.array_equal(found, choose_inducing(X, 20, "random", rng(2)))
-    assert not np.array_equal(found, choose_inducing(X, 20, "random", rng(3)))
+    found = choose_inducing(X, 20, rng(2))
+    assert np.array_equal(found, choose_inducing(X, 20, rng(2)))
+    assert not np.array_equal(found, choose_inducing(X, 20, rng(3)))
 
 
 def test_random_points_reach_every_row() -> None:
     X = np.arange(10.0)[:, None]
-    seen = {float(choose_inducing(X, 1, "random", rng(seed))[0, 0]) for seed in range(200)}
+    seen = {float(choose_inducing(X, 1, rng(seed))[0, 0]) for seed in range(200)}
     assert seen == set(range(10))
 
 
 def test_all_rows_are_taken_when_as_many_are_wanted() -> None:
     X = rng(1).standard_normal((15, 2))
-    found = choose_inducing(X, 15, "random", rng())
+    found = choose_inducing(X, 15, rng())
     assert {tuple(row) for row in found} == {tuple(row) for row in X}
 
 
 def test_rare_distinct_rows_are_preferred_to_repeated_ones() -> None:
     """Five values, one of them 5000 times: all five must be found."""
     X = np.concatenate([np.zeros(5000), [1.0, 2.0, 3.0, 4.0]])[:, None]
-    found = choose_inducing(X, 5, "random", rng())
+    found = choose_inducing(X, 5, rng())
     np.testing.assert_array_equal(np.sort(found[:, 0]), [0.0, 1.0, 2.0, 3.0, 4.0])
 
 
-def test_kmeans_points_are_the_means_of_separated_groups() -> None:
-    groups = np.array([[0.0, 0.0], [50.0, 0.0], [0.0, 50.0]])
-    X = groups[np.arange(90) % 3] + rng(4).standard_normal((90, 2))
-    found = choose_inducing(X, 3, "kmeans", rng())
-    expected = np.array([X[g::3].mean(axis=0) for g in range(3)])
-    nearest = cdist(expected, found).argmin(axis=1)
-    assert set(nearest) == {0, 1, 2}
-    np.testing.assert_allclose(found[nearest], expected, atol=1e-9)
-
-
-def test_kmeans_sees_a_sample_of_a_large_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = []
-    fit = KMeans.fit
-
-    def watch(self: KMeans, X: Floats, *args: object) -> KMeans:
-        sizes.append(X.shape[0])
-        return fit(self, X, *args)
-
-    monkeypatch.setattr(KMeans, "fit", watch)
-    # Sorted rows: a sample that took the first rows would miss the upper third of the line.
-    X = np.linspace(0.0, 1.0, 15_000)[:, None]
-    found = choose_inducing(X, 10, "kmeans", rng())
-    assert sizes == [10_000]
-    assert found.max() > 0.9
-    assert found.min() < 0.1
-
-
-@pytest.mark.parametrize("method", INDUCING)
-def test_missing_points_are_slightly_shifted_rows(method: str) -> None:
+def test_missing_points_are_slightly_shifted_rows() -> None:
     """Three places far apart and 30 points: the extra ones are near, not on, a place."""
     X = 7.0 + np.repeat([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]], 20, axis=0)
-    found = choose_inducing(X, 30, method, rng())
+    found = choose_inducing(X, 30, rng())
     gaps = cdist(found, X).min(axis=1)
     shifted = np.sort(gaps)[3:]
     assert np.all(np.sort(gaps)[:3] < 1e-12)
@@ -96,7 +66,6 @@ def test_missing_points_are_slightly_shifted_rows(method: str) -> None:
     assert pdist(found).min() > 0.0
 
 
-@pytest.mark.parametrize("method", INDUCING)
 @pytest.mark.parametrize(
     "X",
     [
@@ -109,11 +78,9 @@ def test_missing_points_are_slightly_shifted_rows(method: str) -> None:
         np.arange(4.0)[:, None],
     ],
 )
-def test_degenerate_tables_give_distinct_finite_points_without_warnings(
-    X: Floats, method: str
-) -> None:
+def test_degenerate_tables_give_distinct_finite_points_without_warnings(X: Floats) -> None:
     with warnings.catch_warnings(action="error"):
-        found = choose_inducing(X, 12, method, rng())
+        found = choose_inducing(X, 12, rng())
     assert found.shape == (12, X.shape[1])
     assert np.isfinite(found).all()
     assert np.unique(found, axis=0).shape[0] == 12

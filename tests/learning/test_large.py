@@ -17,16 +17,12 @@ def groups(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((n_rows, 4)) + 8.0 * np.eye(3, 4)[labels], labels
 
 
-@pytest.mark.parametrize("method", ["isomap", "spectral"])
-def test_rows_outside_the_sample_lie_among_their_like(
-    monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
+def test_rows_outside_the_sample_lie_among_their_like(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MOST_GRAPH_ROWS", "SAMPLED_ROWS"):
         monkeypatch.setattr(initialization, name, 300)
     Y, labels = groups(2000)
-    found, notes = embed(Y, 2, method, random_state=np.random.RandomState(1))
-    assert any("300 of the 2000 rows" in note for note in notes)
-    shares = initial_memberships(found, 3, "kmeans", np.random.RandomState(0))
+    found, _ = embed(Y, 2, random_state=np.random.RandomState(1))
+    shares = initial_memberships(found, 3, "fcm", np.random.RandomState(0))
     assert adjusted_rand_score(labels, shares.argmax(axis=1)) > 0.99
 
 

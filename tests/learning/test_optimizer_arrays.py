@@ -46,23 +46,6 @@ def test_a_tree_of_arrays_equals_the_same_numbers_in_one(solver: Solver) -> None
     assert (tree.steps, tree.accepted) == (flat.steps, flat.accepted)
 
 
-@every_solver
-def test_leaves_keep_their_own_precision(solver: Solver) -> None:
-    start = {"single": np.full(3, 2.0, np.float32), "double": -1.0, "empty": np.zeros((0, 4))}
-
-    def objective(tree: dict[str, jax.Array]) -> jax.Array:
-        return jnp.sum((tree["single"] - 1) ** 2) + 10 * tree["double"] ** 2
-
-    result = run(solver, objective, start, max_steps=100, gradient_tolerance=1e-5)
-    assert result.converged
-    assert result.point["single"].dtype == np.float32
-    assert result.point["double"].dtype == np.float64
-    assert result.value.dtype == np.float64
-    assert result.point["empty"].shape == (0, 4)
-    np.testing.assert_allclose(result.point["single"], 1, atol=1e-5)
-    np.testing.assert_allclose(result.point["double"], 0, atol=1e-5)
-
-
 def _scaled_rosenbrock(solver: Solver, start: jax.Array, scale: jax.Array, steps: jax.Array) -> Any:
     return solver(
         jax.value_and_grad(lambda x: scale * rosenbrock(x)),

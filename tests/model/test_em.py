@@ -26,7 +26,6 @@ BASE = EMOptions(
     shared=False,
     covariance_type="full",
     optimizer="scg",
-    settle_mixture=True,
     has_prior=False,
     variational=False,
 )
@@ -41,7 +40,7 @@ CASES = {
     "scg, own, full": ("rbf", BASE, 0.0),
     "lbfgs, own, spherical, mixture left alone": (
         "linear",
-        options(optimizer="lbfgs", covariance_type="spherical", settle_mixture=False),
+        options(optimizer="lbfgs", covariance_type="spherical"),
         0.0,
     ),
     "lbfgs, shared, tied, prior": (

@@ -37,7 +37,6 @@ def options(**changes: Any) -> EMOptions:
         "shared": True,
         "covariance_type": "full",
         "optimizer": "scg",
-        "settle_mixture": True,
         "has_prior": True,
         "variational": True,
     }
@@ -48,12 +47,12 @@ CASES = {
     "scg, shared, full": ("rbf", options()),
     "lbfgs, own, diag": (
         "linear",
-        options(shared=False, covariance_type="diag", optimizer="lbfgs", settle_mixture=False),
+        options(shared=False, covariance_type="diag", optimizer="lbfgs"),
     ),
     "scg, own, tied": ("matern32", options(shared=False, covariance_type="tied")),
     "lbfgs, shared, spherical, mixture left alone": (
         "rational_quadratic",
-        options(optimizer="lbfgs", covariance_type="spherical", settle_mixture=False),
+        options(optimizer="lbfgs", covariance_type="spherical"),
     ),
     "scg, shared, unit": ("matern52", options(covariance_type="unit")),
 }

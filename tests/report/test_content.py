@@ -17,7 +17,6 @@ from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
 from sgpmic.learning.preprocessing import Scaler
-from sgpmic.learning.settings import Start
 from sgpmic.report.content import RunContent, content_from_model
 from sgpmic.report.picture import (
     boundary_segments,
@@ -445,7 +444,6 @@ class TestRunContent:
         model.history_ = {"bound": [1.0]}
         one = {"embedding": "isomap", "memberships": "votes", "bound": -1.0, "agreement": 0.5}
         model.starts_ = [one | {"kept": False, "labels": iris.target}, one | {"kept": True}]
-        model.start = Start()
         model._committee, model.cluster_tendency_, model._number_of_clusters = [], None, None
         model.encoder_ = None
         model.scaler_ = Scaler(iris.data.mean(axis=0), iris.data.std(axis=0), "each", 1.0)

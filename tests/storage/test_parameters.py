@@ -41,15 +41,19 @@ def test_parameters_come_back() -> None:
 
 
 def test_settings_of_an_earlier_version() -> None:
-    """Short fits for the committee and batches are left out, without a warning."""
+    """What has no effect any more is left out without a warning, as are former kinds of starts."""
     values = {
         "Committee": {"strength": 5.0, "own_fits": True, "max_rows": 3000},
+        "Start": {"embedding": "spectral", "memberships": "fcm", "inducing": "kmeans"},
+        "EM": {"m_steps": 3, "settle_mixture": False},
         "Computation": {"block_size": 64, "batch_size": 4096, "checkpoint_every": 1},
     }
     parameters = {n.lower(): {"settings": n, "values": v} for n, v in values.items()}
     with warnings.catch_warnings(action="error"):
         assert decode_parameters(parameters, {}) == {
             "committee": Committee(strength=5.0),
+            "start": Start(memberships="fcm"),
+            "em": EM(m_steps=3),
             "computation": Computation(block_size=64),
         }
 

@@ -195,7 +195,7 @@ def _compare(labels: Ints, n_clusters: int, data: Table) -> dict[str, Any] | Non
 
 def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
     model, data, options = fit.model, fit.data, fit.options
-    ignored = {"em__callbacks", "computation__checkpoint", "start__warm_start", "verbose"}
+    ignored = {"em__callbacks", "computation__checkpoint", "verbose"}
     settings = {
         name: value
         for name, value in model.get_params().items()

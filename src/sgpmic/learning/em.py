@@ -2,21 +2,20 @@
 
 :func:`run_em` is the loop, :func:`em_iteration` its body, one compiled program:
 
-1. E-steps: q(F) and q(S), optionally with closed-form updates of the mixture in between, until S
+1. E-steps: q(F) and q(S), each followed by the closed forms for the mixture (π, x̄, C), until S
    converges or the maximum number of E-steps is reached;
-2. an M-step: closed forms for π, x̄, C; then SCG or L-BFGS on X, Z, log θ and log β with S and the
-   mixture held fixed; then the closed forms again.
+2. an M-step: SCG or L-BFGS on X, Z, log θ and log β with S and the mixture held fixed; then the
+   closed forms again.
 
 Each of these increases the same objective, the KL-corrected bound plus the log density of the
 conjugate prior, so the objective never decreases.
 
-Latent points are point estimates or, with ``latent='variational'``, have posteriors
-N(x_n, diag σ_n²), and so do the mixture parameters (:mod:`sgpmic.model.mixture`). With a shared
-mapping, S is then marginalized out while the optimizer updates X, so that clusters can merge; with
-a mapping per cluster the data term depends on S, which is held fixed.
+With ``latent='variational'``, latent points have posteriors N(x_n, diag σ_n²), and so do the
+mixture parameters (:mod:`sgpmic.model.mixture`). With a shared mapping, S is then marginalized out
+while the optimizer updates X, so that clusters can merge; with a mapping per cluster the data term
+depends on S, which is held fixed.
 
-An iteration involves no transfers to or from the host, and further iterations, or further starts
-of the same shapes, do not recompile.
+Iterations involve no transfers to or from the host, and starts of the same shapes do not recompile.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +37,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
 from sgpmic.compile_cache import compiled, keepable
-from sgpmic.exceptions import warn_renamed
-from sgpmic.kernels import Kernel, stack
+from sgpmic.exceptions import FormerNames
+from sgpmic.kernels import Kernel
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
 from sgpmic.learning.preprocessing import Order, Scaler
 from sgpmic.learning.scg import scg
@@ -94,23 +93,6 @@ class State(NamedTuple):
         _, Z, log_kernels, log_beta, _ = self.parameters
         kernels = jax.tree.map(lambda log, there: there * jnp.exp(log), log_kernels, self.present)
         return Mappings(kernels, Z, jnp.exp(log_beta))
-
-
-def state_template(settings: FitSettings, n_rows: int, *, cells: bool) -> State:
-    """Return a state without rows and inducing points, for its structure and shapes."""
-    Q, M, G = settings.n_components, settings.padded_clusters(n_rows), settings.n_mappings
-    kernels = stack([settings.kernel.for_dimensions(Q)] * G)
-    zeros: Any = np.zeros
-    X, x_std = zeros((0, Q)), zeros((0, Q)) if settings.options.variational else None
-    return State(
-        Parameters(X, X, kernels, zeros(()), x_std),
-        zeros((0, M)),
-        latent.Mixture(zeros(M), zeros((M, Q)), zeros((M, Q, Q))),
-        latent.Conjugate(zeros(M), zeros((Q, Q))),
-        zeros(G),
-        kernels,
-        zeros((0, 0)) if cells else None,
-    )
 
 
 def by_row(state: State) -> dict[str, Any]:
@@ -174,7 +156,7 @@ class IterationInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Progress:
+class Progress(FormerNames):
     """Progress of a fit, passed to callbacks after every iteration.
 
     Attributes
@@ -183,11 +165,8 @@ class Progress:
         Index of the current start (from 0), and the number of starts.
     iteration, max_iter : int
         Number of the iteration just finished (from 1), and the maximum.
-    bound : float
-        The objective: the KL-corrected bound, in the units of the data, plus the log density of
-        the conjugate prior.
-    change : float
-        Its relative change over the iteration; infinite after the first.
+    bound, change : float
+        The objective (``lower_bound_``), and its relative change, infinite after the first.
     cluster_sizes : ndarray of shape (n_clusters,)
         Expected number of rows in each cluster.
     seconds : float
@@ -204,6 +183,8 @@ class Progress:
     seconds: float
     _labels: Callable[[], Ints] = field(repr=False, compare=False)
 
+    _former: ClassVar = {"round": "iteration", "max_rounds": "max_iter"}
+
     @property
     def labels(self) -> Ints:
         """The most probable cluster of each row, numbered as in ``cluster_sizes``.
@@ -213,26 +194,13 @@ class Progress:
         """
         return self._labels()
 
-    if not TYPE_CHECKING:  # type checkers would accept any attribute name
-
-        def __getattr__(self, name: str) -> int:
-            """Return a renamed attribute by its old name."""
-            new = {"round": "iteration", "max_rounds": "max_iter"}.get(name)
-            if new is None:
-                raise AttributeError(f"'Progress' object has no attribute {name!r}")
-            warn_renamed(f"Progress.{name}", new)
-            return getattr(self, new)
-
-
-def print_progress(progress: Progress) -> None:
-    """Print a line for an iteration."""
-    sizes = " ".join(f"{size:.0f}" for size in progress.cluster_sizes)
-    print(
-        f"start {progress.start + 1}/{progress.n_starts}  iteration {progress.iteration}"
-        f"/{progress.max_iter}  bound {progress.bound:.4f}  change {progress.change:.1e}  "
-        f"clusters {sizes}  {progress.seconds:.1f} s",
-        flush=True,
-    )
+    def __str__(self) -> str:
+        sizes = " ".join(f"{size:.0f}" for size in self.cluster_sizes)
+        return (
+            f"start {self.start + 1}/{self.n_starts}  iteration {self.iteration}/{self.max_iter}  "
+            f"bound {self.bound:.4f}  change {self.change:.1e}  clusters {sizes}  "
+            f"{self.seconds:.1f} s"
+        )
 
 
 def run_em(
@@ -243,8 +211,9 @@ def run_em(
     ``start`` (from 0) of ``n_starts`` is for reports; ``save`` is called after every iteration.
     """
     settings, group, rows, _, log_volume, *_ = problem
-    max_iter, tol = int(settings.max_iter), float(settings.tol)
-    callbacks = [*settings.em.callbacks, *([print_progress] if settings.verbose else [])]
+    max_iter, tol = settings.max_iter, settings.tol
+    report = [partial(print, flush=True)] if settings.verbose else []
+    callbacks = [*settings.em.callbacks, *report]
     began = time.perf_counter() - (fit.history[-1]["seconds"] if fit.history else 0.0)
     while not fit.ended and len(fit.history) < max_iter:
         number = len(fit.history) + 1
@@ -328,8 +297,8 @@ def run_e_steps(state: State, rows: Rows, options: EMOptions) -> tuple[State, Ar
     def once(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         made, _, before, mixture, jitter = carry
         new = _e_step(state._replace(S=before, mixture=mixture, jitter=jitter), rows, options)
-        if options.settle_mixture:
-            mixture = closed_forms(new, options)
+        # With the mixture updated in between, assignments settle in the latent space first.
+        mixture = closed_forms(new, options)
         return made + 1, jnp.max(jnp.abs(new.S - before)), new.S, mixture, new.jitter
 
     none, infinite = jnp.zeros((), jnp.int32), jnp.asarray(jnp.inf, state.S.dtype)
@@ -360,8 +329,6 @@ def _m_step(
     Returns the new state; the objective before and after, and its new log prior term; and the
     optimizer's result.
     """
-    if not options.settle_mixture:  # otherwise the E-steps have already updated it
-        state = state._replace(mixture=closed_forms(state, options))
     X, Z, log_kernels, log_beta, log_x_std = state.parameters
     S, prior = state.S, prior_of(state, rows, options)
     T = mapping_weights(S, rows, shared=options.shared)

@@ -1,23 +1,19 @@
 """Initialization: embeddings, memberships and inducing points.
 
-Not by scikit-learn's Isomap and SpectralEmbedding, in which duplicate rows have edges of length
-zero, which sparse graphs treat as missing, and which join a disconnected graph by other links.
+Not by scikit-learn's Isomap, in which duplicate rows have edges of length zero, which sparse graphs
+treat as missing, and which joins a disconnected graph by other links.
 """
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix, diags, identity, issparse
+from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree, shortest_path
 from scipy.sparse.linalg import eigsh
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture
 from sklearn.neighbors import kneighbors_graph
 
 from sgpmic._types import Floats, Ints
@@ -26,12 +22,10 @@ from sgpmic.learning.preprocessing import distinct_rows, rotated
 
 #: Fuzzy c-means: starts, maximum iterations of each, and tolerance on changes of memberships.
 _N_INIT, _MAX_ITER, _TOL = 5, 300, 1e-6
-#: Maximum number of rows for k-means centers as inducing points.
-_SAMPLE_ROWS = 10_000
 #: Size of the random shifts of repeated inducing points, relative to the deviation of X.
 _JITTER = 1e-3
-# Dimensions that a method cannot supply are filled with noise of this size, relative to those it
-# did supply: large enough to break symmetry, too small to look like structure.
+# Missing dimensions are filled with noise of this size, relative to the others: large enough to
+# break symmetry, too small to look like structure.
 _FILL_SCALE = 1e-2
 # Up to this size a dense eigendecomposition is faster than an iterative one.
 _DENSE_LIMIT = 400
@@ -53,20 +47,16 @@ def embed(
 ) -> tuple[Floats, tuple[str, ...]]:
     """Return the rows of the data (N, D) in ``n_components`` dimensions, and notes.
 
-    ``"isomap"``, ``"pca"`` (scores), ``"ppca"`` (scores scaled to unit variance), ``"spectral"``
-    (Laplacian eigenmaps scaled to unit variance), ``"random"`` (standard normal), or an array
-    (N, Q), which is validated. For ``n_neighbors`` and ``pieces`` see
-    :class:`sgpmic.learning.settings.Start`.
+    By ``"isomap"`` or ``"pca"``, or given as an array (N, Q), which is validated. For the other
+    parameters see :class:`sgpmic.learning.settings.Start`.
 
-    Equal rows get equal coordinates, except with ``"random"`` and given arrays, and in dimensions
-    filled with noise. The largest entry of every axis is positive.
+    Equal rows get equal coordinates, except in given arrays and in dimensions filled with noise.
+    The largest entry of every axis is positive.
     """
     n_rows = len(Y)
     if not isinstance(method, str):
         shape = (n_rows, n_components)
         return given_array("positions", method, shape, "rows, latent dimensions"), ()
-    if method == "random":
-        return random_state.standard_normal((n_rows, n_components)), ()
 
     # Shifting and scaling keeps squares from overflowing or losing digits to a large offset.
     # Subtracting a row makes constant columns exactly zero; they do not affect the scale either,
@@ -81,23 +71,16 @@ def embed(
         return noise, (note,)
 
     notes: list[str] = []
-    if method in ("pca", "ppca"):
+    if method == "pca":
         found = _principal_scores(data, n_components)
     else:
         sample = data
         if n_rows > MOST_GRAPH_ROWS:
-            notes.append(
-                f"The neighbor graph was built from a random sample of {SAMPLED_ROWS} of the "
-                f"{n_rows} rows; the others were interpolated between their nearest rows in it."
-            )
             sample = data[np.sort(random_state.choice(n_rows, SAMPLED_ROWS, replace=False))]
-        found = _graph_embedding(sample, n_components, method, n_neighbors, pieces, notes)
+        found = _isomap(sample, n_components, n_neighbors, pieces, notes)
         if sample is not data:
             found = interpolate(sample, found, data, PLACED_BETWEEN)
     found = _fix_signs(found)
-    if method in ("ppca", "spectral"):
-        found = found / found.std(axis=0)
-        scale = 1.0
     n_found = found.shape[1]
     if n_found < n_components:
         notes.append(
@@ -121,17 +104,12 @@ def _principal_scores(data: Floats, n_components: int) -> Floats:
     return centered @ axes[: min(n_components, rank)].T
 
 
-def _graph_embedding(
-    data: Floats, n_components: int, method: str, n_neighbors: int, pieces: str, notes: list[str]
+def _isomap(
+    data: Floats, n_components: int, n_neighbors: int, pieces: str, notes: list[str]
 ) -> Floats:
     """Embed the neighbor graph of the distinct rows, then copy to their duplicates."""
     points, copy_of, counts = distinct_rows(data)
     n_points = points.shape[0]
-    if n_neighbors > n_points - 1:
-        notes.append(
-            f"There are only {n_points} distinct rows; the number of neighbors was lowered from "
-            f"{n_neighbors} to {n_points - 1}."
-        )
     # Two points are joined if either is among the other's neighbors.
     pairs = kneighbors_graph(points, min(n_neighbors, n_points - 1)).nonzero()
     graph = _symmetric_graph(points, *pairs)
@@ -154,12 +132,8 @@ def _graph_embedding(
             "shortest links."
         )
 
-    if method == "isomap":
-        geodesics = shortest_path(graph, method="D", directed=True)
-        found = _classical_scaling(geodesics, counts[kept], n_components)
-    else:
-        found = _laplacian_eigenmaps(graph, n_components)
-
+    geodesics = shortest_path(graph, method="D", directed=True)
+    found = _classical_scaling(geodesics, counts[kept], n_components)
     coordinates = np.zeros((n_points, found.shape[1]))
     coordinates[kept] = found
     return coordinates[copy_of]
@@ -221,44 +195,17 @@ def _classical_scaling(distances: Floats, counts: Ints, n_components: int) -> Fl
     products *= root[None, :]
 
     n_wanted = min(n_components, n_points)
-    values, vectors = _eigenvectors(products, n_wanted, which="LA")
-    values, vectors = values[::-1][:n_wanted], vectors[:, ::-1][:, :n_wanted]
+    if n_points <= _DENSE_LIMIT or n_wanted > n_points // 10:
+        # All pairs: LAPACK's subset solver can return none for equidistant points.
+        values, vectors = np.linalg.eigh(products)
+    else:  # with a fixed starting vector, for reproducible results
+        first: Any = np.random.RandomState(0).uniform(0.5, 1.5, n_points)
+        first[::2] *= -1.0
+        values, vectors = eigsh(products, k=n_wanted, v0=first, which="LA")
+    order = np.argsort(values)[::-1][:n_wanted]
+    values, vectors = values[order], vectors[:, order]
     positive = values > 10.0 * n_points * np.finfo(np.float64).eps * max(values[0], 0.0)
     return vectors[:, positive] * np.sqrt(values[positive]) / root[:, None]
-
-
-def _laplacian_eigenmaps(graph: csr_matrix, n_components: int) -> Floats:
-    """Return the Laplacian eigenmaps of a connected graph.
-
-    Every edge has weight one. Weights that decrease with length would need a bandwidth, and would
-    almost cut the links between joined components.
-    """
-    n_points = graph.shape[0]
-    weights = graph.copy()
-    weights.data[:] = 1.0
-    root_degree = np.sqrt(np.asarray(weights.sum(axis=1)).ravel())
-    shrink = diags(1.0 / root_degree)
-    laplacian = identity(n_points) - shrink @ weights @ shrink
-
-    n_wanted = min(n_components + 1, n_points)
-    # Shift-invert, as the smallest eigenvalues cluster near zero, where plain Lanczos is slow.
-    _, vectors = _eigenvectors(laplacian.tocsc(), n_wanted, sigma=-1e-3, which="LM")
-    # The first eigenvector is constant, because the graph is connected.
-    return vectors[:, 1:n_wanted] / root_degree[:, None]
-
-
-def _eigenvectors(matrix: Any, n_wanted: int, **search: Any) -> tuple[Floats, Floats]:
-    """Return eigenvalues in ascending order and eigenvectors: all, or those found by Lanczos."""
-    size = matrix.shape[0]
-    if size <= _DENSE_LIMIT or n_wanted > size // 10:
-        # All pairs: LAPACK's subset solver can return none for equidistant points.
-        values, vectors = np.linalg.eigh(matrix.toarray() if issparse(matrix) else matrix)
-    else:  # with a fixed starting vector, for reproducible results
-        start = np.random.RandomState(0).uniform(0.5, 1.5, size)
-        start[::2] *= -1.0
-        values, vectors = eigsh(matrix, k=n_wanted, v0=start, **search)
-    order = np.argsort(values)
-    return values[order], vectors[:, order]
 
 
 def _fix_signs(coordinates: Floats) -> Floats:
@@ -275,27 +222,19 @@ def initial_memberships(
 ) -> Floats:
     """Return initial memberships (N, M) of points (N, Q); rows sum to one.
 
-    By fuzzy c-means, one-hot k-means labels, or the responsibilities of a Gaussian mixture; a given
-    array is normalized. With fewer distinct points, some clusters start empty or as copies.
+    By fuzzy c-means, or from a given array, whose rows are normalized.
     """
-    if not isinstance(method, str):
-        array = given_array("memberships", method, (len(X), n_clusters), "rows, clusters")
-        if (array < 0.0).any():
-            raise ValueError("The given memberships contain negative values.")
-        # Dividing by the largest entry first keeps the sum of huge weights finite.
-        largest = array.max(axis=1, keepdims=True)
-        if (largest == 0.0).any():
-            raise ValueError(
-                "Every row of the given memberships needs at least one positive value."
-            )
-        array /= largest
-        return array / array.sum(axis=1, keepdims=True)
-    if method == "fcm":
+    if isinstance(method, str):
         return fuzzy_c_means(X, n_clusters, random_state)
-    found = _mixture_memberships(X, n_clusters, random_state) if method == "gmm" else None
-    if found is None:
-        found = np.eye(n_clusters)[k_means(X, n_clusters, 10, random_state)[0]]
-    return found
+    array = given_array("memberships", method, (len(X), n_clusters), "rows, clusters")
+    if (array < 0.0).any():
+        raise ValueError("The given memberships contain negative values.")
+    # Dividing by the largest entry first keeps the sum of huge weights finite.
+    largest = array.max(axis=1, keepdims=True)
+    if (largest == 0.0).any():
+        raise ValueError("Every row of the given memberships needs at least one positive value.")
+    array /= largest
+    return array / array.sum(axis=1, keepdims=True)
 
 
 def fuzzy_c_means(X: Floats, n_clusters: int, random_state: np.random.RandomState) -> Floats:
@@ -306,7 +245,7 @@ def fuzzy_c_means(X: Floats, n_clusters: int, random_state: np.random.RandomStat
     row equally.
     """
     # Memberships are invariant to shift and scale, without which squares might overflow or cancel.
-    points, *_ = _in_own_unit(X)
+    points, _ = _in_own_unit(X)
     starts = (_kmeans_plus_plus(points, n_clusters, random_state) for _ in range(_N_INIT))
     return min((_fuzzy_iterations(points, start) for start in starts), key=lambda run: run[1])[0]
 
@@ -340,48 +279,15 @@ def _fuzzy_iterations(points: Floats, centers: Floats) -> tuple[Floats, float]:
     return memberships, float(np.sum(memberships**2 * squared))
 
 
-def _mixture_memberships(
-    points: Floats, n_clusters: int, random_state: np.random.RandomState
-) -> Floats | None:
-    """Return the responsibilities of a Gaussian mixture, or None if fitting fails."""
-    if len(np.unique(points, axis=0)) < max(2, n_clusters):
-        return None
-    scaled, *_ = _in_own_unit(points)
-    mixture = GaussianMixture(
-        n_clusters,
-        # Keeps every covariance invertible without blurring the clusters.
-        reg_covar=1e-6 * float(scaled.var(axis=0).mean()),
-        # Tighter than scikit-learn's default, which stops while overlapping clusters still move.
-        tol=1e-5,
-        max_iter=300,
-        n_init=3,
-        random_state=random_state,
-    )
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        try:
-            found = mixture.fit(scaled).predict_proba(scaled)
-        except (ValueError, np.linalg.LinAlgError):
-            return None
-    return found / found.sum(axis=1, keepdims=True) if np.isfinite(found).all() else None
-
-
-def choose_inducing(
-    X: Floats, n_inducing: int, method: str, random_state: np.random.RandomState
-) -> Floats:
-    """Return distinct inducing points: random rows of X, or k-means centers.
+def choose_inducing(X: Floats, n_inducing: int, random_state: np.random.RandomState) -> Floats:
+    """Return distinct random rows of X as inducing points.
 
     If X has too few distinct rows, the rest are rows with small random shifts: equal points would
     make the kernel matrix singular.
     """
-    if method == "kmeans":
-        points = X
-        if len(X) > _SAMPLE_ROWS:
-            points = X[random_state.choice(len(X), _SAMPLE_ROWS, replace=False)]
-        chosen = distinct_rows(k_means(points, n_inducing, 1, random_state)[1])[0]
-    else:
-        chosen = distinct_rows(X[random_state.permutation(len(X))])[0][:n_inducing]
+    chosen = distinct_rows(X[random_state.permutation(len(X))])[0][:n_inducing]
     size = float(np.abs(X).max())
-    scaled, _, unit = _in_own_unit(X)
+    scaled, unit = _in_own_unit(X)
     scale = max(size, 1.0)
     if scaled.any():
         # Shifts must not be lost to rounding when added, however close together the entries are.
@@ -406,19 +312,7 @@ def given_array(what: str, given: ArrayLike, shape: tuple[int, int], axes: str) 
     return array
 
 
-def _in_own_unit(points: Floats) -> tuple[Floats, Floats, float]:
-    """Shift and scale points so that squares neither overflow nor cancel; also origin and unit."""
+def _in_own_unit(points: Floats) -> tuple[Floats, float]:
+    """Shift and scale points so that squares neither overflow nor cancel; also the unit."""
     origin, unit = points[0], float(np.abs(points - points[0]).max()) or 1.0
-    return (points - origin) / unit, origin, unit
-
-
-def k_means(
-    points: Floats, n_clusters: int, n_init: int, random_state: np.random.RandomState
-) -> tuple[Ints, Floats]:
-    """Return k-means labels and centers, with at most as many clusters as distinct rows."""
-    n_clusters = min(n_clusters, len(np.unique(points, axis=0)))
-    scaled, origin, unit = _in_own_unit(points)
-    model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        model.fit(scaled)
-    return model.labels_, origin + unit * model.cluster_centers_
+    return (points - origin) / unit, unit

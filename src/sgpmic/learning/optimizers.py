@@ -1,13 +1,11 @@
 """Optimizers with a common ``init``/``step`` protocol, and L-BFGS.
 
-An optimizer is two functions: ``init`` returns the initial state, ``step`` takes a state and the
-objective at the point that it requested, and returns the next state. :func:`minimize` calls the
-objective at a single place, in the body of a ``lax.while_loop``, so that a large objective is
-compiled once, and nothing is transferred to the host between iterations. Scaled conjugate gradients
-are in :mod:`sgpmic.learning.scg`.
+:func:`minimize` calls the objective at a single place, in the body of a ``lax.while_loop``, so that
+a large objective is compiled once, and nothing is transferred to the host between iterations.
+Scaled conjugate gradients are in :mod:`sgpmic.learning.scg`.
 
-Parameters are a pytree of floating-point arrays. They are never flattened into one array, because
-leaves may be sharded; inner products are computed leaf by leaf for the same reason.
+Parameters are a pytree of arrays of one floating-point type. They are never flattened into one
+array, because leaves may be sharded; inner products are computed leaf by leaf for the same reason.
 
 The line search of L-BFGS brackets a point that satisfies the weak Wolfe conditions (Lewis and
 Overton, Mathematical Programming 141, 2013): a trial without sufficient decrease becomes the far
@@ -18,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -63,7 +61,8 @@ class OptimizerResult(NamedTuple):
     @classmethod
     def at(cls, start: PyTree) -> OptimizerResult:
         """Return the result before the first evaluation."""
-        zero, none, no = (jnp.zeros((), kind) for kind in (common_dtype(start), jnp.int32, bool))
+        dtype = jax.tree.leaves(start)[0].dtype
+        zero, none, no = (jnp.zeros((), kind) for kind in (dtype, jnp.int32, bool))
         gradient = jax.tree.map(jnp.zeros_like, start)
         return cls(start, zero, gradient, zero, none, none, none, no, no)
 
@@ -113,22 +112,19 @@ def minimize(
     """Minimize a smooth function; for use inside ``jax.jit``, also under ``jax.vmap``.
 
     The values of accepted points never increase. A trial point with a non-finite objective or
-    gradient is rejected and the step shortened; a start with one is returned unchanged. The
-    computation is in the precision of the start's arrays.
+    gradient is rejected and the step shortened; a start with one is returned unchanged.
 
-    ``init``, ``step`` and ``finish``, the result from the last state, are bound in ``lbfgs`` and
-    ``scg``. A state has a ``result`` and the ``direction`` and ``length`` of the step to the next
-    evaluation. The search stops when no element of the gradient exceeds ``gradient_tolerance``, or
-    after ``max_steps``, including rejected ones; a step costs one evaluation, and with SCG one more
-    if accepted. ``dimension`` is the number of parameters without padding, whose values and
-    gradients are zero, and which does not affect the iterations.
+    ``init`` returns the first state, ``step`` the one after an evaluation, and ``finish`` the
+    result from the last; they are bound in ``lbfgs`` and ``scg``. A state has a ``result`` and the
+    ``direction`` and ``length`` of the step to the next evaluation. The search stops when no
+    element of the gradient exceeds ``gradient_tolerance``, or after ``max_steps``, including
+    rejected ones; a step costs one evaluation, and with SCG one more if accepted. ``dimension`` is
+    the number of parameters without padding, whose values and gradients are zero.
     """
-    # A weakly typed leaf would change its type in the loop: JAX would trace the objective again.
-    start = like(start, start)
-    dtype = common_dtype(start)
-    limit = jnp.asarray(max_steps, jnp.int32)
     if dimension is None:
         dimension = sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(start))
+    first = init(jax.tree.map(jnp.asarray, start))
+    dtype, limit = first.result.value.dtype, jnp.asarray(max_steps, jnp.int32)
     known = (jnp.asarray(gradient_tolerance, dtype), jnp.asarray(dimension, jnp.int32))
 
     def unfinished(state: Any) -> Array:
@@ -137,60 +133,41 @@ def minimize(
 
     def advance(state: Any) -> Any:
         point = add_scaled(state.result.point, state.length, state.direction)
-        value, gradient = value_and_grad(point)
-        found = Evaluation(point, jnp.asarray(value, dtype), like(gradient, point))
-        return step(state, found, *known)
+        return step(state, Evaluation(point, *value_and_grad(point)), *known)
 
-    return finish(lax.while_loop(unfinished, advance, init(start)))
+    return finish(lax.while_loop(unfinished, advance, first))
 
 
 # Vector algebra on pytrees.
 
 
-def common_dtype(tree: PyTree) -> jnp.dtype:
-    """Return the result type of all leaves."""
-    return jnp.dtype(jnp.result_type(*jax.tree.leaves(tree)))
-
-
-def like(tree: PyTree, pattern: PyTree) -> PyTree:
-    """Cast `tree` to the leaf types of `pattern`, strongly typed."""
-    return jax.tree.map(lambda leaf, p: jnp.asarray(leaf, jnp.result_type(p)), tree, pattern)
-
-
 def add_scaled(left: PyTree, factor: Array, right: PyTree) -> PyTree:
-    """Return ``left + factor * right``, in the leaf types of `left`."""
-    return jax.tree.map(lambda a, b: a + factor.astype(a.dtype) * b, left, right)
+    """Return ``left + factor * right``."""
+    return jax.tree.map(lambda a, b: a + factor * b, left, right)
 
 
 def select(condition: Array, if_true: PyTree, if_false: PyTree) -> PyTree:
     """Return one of two trees by a scalar condition."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), if_true, if_false)
+    return jax.tree.map(partial(jnp.where, condition), if_true, if_false)
 
 
 def vdot(left: PyTree, right: PyTree) -> Array:
-    """Return the inner product of two trees as a scalar of their common type."""
-    dtype = common_dtype(left)
+    """Return the inner product of two trees."""
     # Not jnp.vdot, which ravels its arguments: a reshape can move a sharded leaf.
-    products = jax.tree.map(lambda a, b: jnp.sum(a * b).astype(dtype), left, right)
-    return sum(jax.tree.leaves(products), jnp.zeros((), dtype))
-
-
-def squared_norm(tree: PyTree) -> Array:
-    """Return the squared Euclidean norm."""
-    return vdot(tree, tree)
+    products: Any = jax.tree.map(lambda a, b: jnp.sum(a * b), left, right)
+    return jax.tree.reduce(jnp.add, products)
 
 
 def max_norm(tree: PyTree) -> Array:
-    """Return the largest absolute value of any element, zero for a tree without elements."""
-    dtype = common_dtype(tree)
-    largest = (jnp.max(jnp.abs(leaf), initial=0).astype(dtype) for leaf in jax.tree.leaves(tree))
-    return reduce(jnp.maximum, largest, jnp.zeros((), dtype))
+    """Return the largest absolute value of any element."""
+    largest: Any = jax.tree.map(lambda leaf: jnp.max(jnp.abs(leaf), initial=0), tree)
+    return jax.tree.reduce(jnp.maximum, largest)
 
 
 def is_finite(tree: PyTree) -> Array:
     """Return whether every element is finite."""
-    finite = (jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree))
-    return reduce(jnp.logical_and, finite, jnp.ones((), bool))
+    finite: Any = jax.tree.map(lambda leaf: jnp.all(jnp.isfinite(leaf)), tree)
+    return jax.tree.reduce(jnp.logical_and, finite)
 
 
 def or_one(number: Array) -> Array:
@@ -211,7 +188,7 @@ def typical_size(point: PyTree, direction: PyTree) -> Array:
     # A huge coordinate that does not move must not set the scale for the others. Dividing by the
     # largest element keeps products of huge gradients from overflowing.
     unit = 1 / or_one(max_norm(direction))
-    weights = jax.tree.map(lambda leaf: jnp.abs(leaf) * unit.astype(leaf.dtype), direction)
+    weights = jax.tree.map(lambda leaf: jnp.abs(leaf) * unit, direction)
     total = vdot(weights, jax.tree.map(jnp.ones_like, weights))
     return 1 + vdot(jax.tree.map(jnp.abs, point), weights) / or_one(total)
 
@@ -347,7 +324,7 @@ def _search(
     """Return the state with a new bracket, the length to try, and whether to accept or give up."""
     before = state.result
     slope = vdot(found.gradient, state.direction)
-    squares = squared_norm(before.gradient), squared_norm(found.gradient)
+    squares = vdot(before.gradient, before.gradient), vdot(found.gradient, found.gradient)
     better = is_better(before.value, squares[0], found.value, squares[1])
     # The weak Wolfe conditions: sufficient decrease, and curvature.
     decrease = measured_decrease(before.value, found.value, state.length, state.slope, slope)
@@ -381,12 +358,12 @@ def _turn(
     state: LBFGSState, history: _History, gradient: PyTree, is_new: Array, next_length: Array
 ) -> tuple[PyTree, Array, Array, _History]:
     """Return the next direction, its slope, the length to try, and the history."""
-    steepness = jnp.sqrt(squared_norm(gradient))
+    steepness = jnp.sqrt(vdot(gradient, gradient))
     epsilon = epsilon_of(steepness)
     quasi_newton = _direction(history, gradient)
     quasi_newton_slope = vdot(quasi_newton, gradient)
     usable = is_finite(quasi_newton) & (
-        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(squared_norm(quasi_newton))
+        quasi_newton_slope < -epsilon * steepness * jnp.sqrt(vdot(quasi_newton, quasi_newton))
     )
     history = history._replace(weights=jnp.where(is_new & ~usable, 0, history.weights))
     # Also after a failed line search, which has emptied the history.
@@ -431,7 +408,7 @@ def _interpolate(bracket: _Bracket) -> Array:
 def _remember(history: _History, accepted: Array, step: PyTree, change: PyTree) -> _History:
     """Add a pair to the history if it has positive curvature."""
     product = vdot(step, change)
-    lengths = jnp.sqrt(squared_norm(step)) * jnp.sqrt(squared_norm(change))
+    lengths = jnp.sqrt(vdot(step, step)) * jnp.sqrt(vdot(change, change))
     keep = accepted & (product > epsilon_of(product) ** 0.5 * lengths)
     slot = history.pushed % len(history.weights)
 
@@ -462,9 +439,9 @@ def _direction(history: _History, gradient: PyTree) -> PyTree:
     start = jax.tree.map(jnp.negative, gradient), jnp.zeros_like(history.weights)
     vector, alphas = lax.fori_loop(0, count, backward, start)
     _, newest_change, newest_weight = history.pair(0)
-    curvature = newest_weight * squared_norm(newest_change)
+    curvature = newest_weight * vdot(newest_change, newest_change)
     scale = jnp.where(curvature > 0, 1 / jnp.where(curvature > 0, curvature, 1), 1)
-    vector = jax.tree.map(lambda leaf: scale.astype(leaf.dtype) * leaf, vector)
+    vector = jax.tree.map(lambda leaf: scale * leaf, vector)
     return lax.fori_loop(0, count, forward, vector)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -12,12 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from sgpmic import exceptions
 from sgpmic._runtime import announce, numerics
-from sgpmic._types import Floats, Ints
+from sgpmic._types import Floats, History, Ints
 from sgpmic._words import plural
 from sgpmic.committee.dimensions import View, committee_view, count_components
 from sgpmic.committee.examination import Structure, examine
 from sgpmic.committee.voting import Vote, vote_on
-from sgpmic.learning.em import LastEStep, Problem, State, by_row, last_e_step, run_em, with_rows
+from sgpmic.learning.em import LastEStep, Problem, StartFit, last_e_step, run_em
 from sgpmic.learning.gaps import impute_rows, with_gaps
 from sgpmic.learning.prediction.predictor import (
     Predictor,
@@ -34,16 +35,12 @@ from sgpmic.learning.preprocessing import (
     sample_numbers,
 )
 from sgpmic.learning.settings import FitSettings
-from sgpmic.learning.starts import (
-    CheckpointWriter,
-    Selection,
-    Starts,
-    compile_ahead,
-    count_labels,
-    plan_starts,
-)
+from sgpmic.learning.starts import Starts, compile_ahead, count_labels, plan_starts
 from sgpmic.model.prediction import Posterior
 from sgpmic.process_group import ProcessGroup
+
+if TYPE_CHECKING:
+    from sgpmic.storage.checkpoints import Checkpoint
 
 #: Relative jitter up to this has no visible effect.
 _HARMLESS_JITTER = 1e-4
@@ -56,8 +53,9 @@ class Result(NamedTuple):
     X: Floats  # (n_own, Q) latent points of this process's rows
     S: Floats  # (n_own, M) their responsibilities
     sizes: Floats  # (M,) numbers of rows by most probable cluster, over all processes
-    selection: Selection
-    state: State  # for a warm start: this process's rows, without padding
+    fit: StartFit  # the selected one
+    history: History  # of all starts
+    starts: list[dict[str, Any]]  # their descriptions
     x_std: Floats | None  # (n_own, Q) standard deviations of the latent points
     vote: Vote | None  # shares for this process's rows, members for the rows voted on
     structure: Structure  # cluster tendency, numbers of clusters and of dimensions
@@ -79,19 +77,16 @@ def run(
     group: ProcessGroup,
     random_state: np.random.RandomState,
     *,
-    checkpoint: CheckpointWriter | None = None,
-    previous: State | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Result:
     """Fit a model to the rows ``Y`` (n_own, n_features) of this process, in their own units.
 
-    ``checkpoint`` saves the fits after every iteration and restores saved ones; ``previous`` is
-    the state of an earlier result, for a warm start.
+    ``checkpoint`` saves the fits after every iteration and restores saved ones.
     """
     # Order and scale the table; impute it for the steps that need complete rows.
     asked = settings.start
     by_name = isinstance(asked.embedding, str) and isinstance(asked.memberships, str)
-    reorder = settings.committee is not None and previous is None and by_name
-    order = canonical_order(Y, group) if reorder else AS_GIVEN
+    order = canonical_order(Y, group) if settings.committee and by_name else AS_GIVEN
     Y, gaps = order.apply(Y), bool(group.largest(np.array(np.isnan(Y).any())))
     scaler = fit_scaler(Y, group, settings.scale)
     imputed = impute_rows(Y, group, scaler) if gaps else Y
@@ -131,21 +126,18 @@ def run(
         problem = problem._replace(rows=replace(rows, assignment_prior=prior, prior_weight=weight))
 
     # Run EM from each start.
-    planned = plan_starts(settings, random_state, continues=previous is not None)
-    starts = Starts(problem, planned, checkpoint)
+    starts = Starts(problem, plan_starts(settings, random_state), checkpoint)
     starts.resume()
-    if previous is not None:
-        starts.continue_from(previous)
-    n_planned = sum(not start.is_retry for start in planned)
+    n_init = settings.start.n_init
     try:
         for number, start in enumerate(starts.planned):
-            if start.is_retry and starts.have_all_clusters(number):
+            if number >= n_init and starts.have_all_clusters(number):
                 break
             if number == len(starts.fits):
-                which = f"start {number + 1}" if n_planned > 1 or number else "start"
+                which = f"start {number + 1}" if n_init > 1 or number else "start"
                 announce(f"{which}: {start}")
                 starts.begin(start, Y, view, vote)
-            where = {"start": number, "n_starts": max(n_planned, number + 1)}
+            where = {"start": number, "n_starts": max(n_init, number + 1)}
             run_em(starts.fits[number], problem, **where, save=starts.save)
     except KeyboardInterrupt:  # Ctrl-C: keep the fits so far, if any
         # Unless they can be resumed from a checkpoint, or other processes wait for this one.
@@ -155,51 +147,49 @@ def run(
         for fit in starts.fits:
             fit.interrupted = True
 
-    # Select one of the fits, and finish it.
-    return finish(starts.select(), problem, Y, vote, structure, random_state)
+    return finish(starts, problem, Y, vote, structure, random_state)
 
 
 def finish(
-    selection: Selection,
+    starts: Starts,
     problem: Problem,
     Y: Floats,
     vote: Vote | None,
     structure: Structure,
     random_state: np.random.RandomState,
 ) -> Result:
-    """Run the last E-step and build the predictor, with the largest cluster first.
+    """Select a fit, run the last E-step, and build the predictor, with the largest cluster first.
 
     From here on, rows and features are in their original order. A single process stores all of
     its training rows. With several, each keeps the results for its own rows, and all store the
     same sample of the rows of all.
     """
+    fit, *_ = selection = starts.select()
     announce("last E-step")
     settings, group, rows, *_, scaler, order = problem
     M, places, features = settings.n_clusters, order.row_places, order.feature_places
     Y = Y[places][:, features]
     scaler = scaler._replace(offset=scaler.offset[features], scale=scaler.scale[features])
-    last = last_e_step(selection.fit.state, rows, settings.options)
+    last = last_e_step(fit.state, rows, settings.options)
 
     # Unpadded NumPy arrays, which do not depend on a device or a precision context.
     def of_rows(array: Any) -> Any:
         return np.array(group.own_rows(array)[places])
 
-    arrays = {k: of_rows(a) for k, a in by_row(selection.fit.state).items() if k != "cells"}
-    state = with_rows(selection.fit.state, arrays)
-    x_std = np.exp(arrays["log_x_std"]) if "log_x_std" in arrays else None
-    keys = sorted_fingerprints(Y)
-    X_alike, S = answer_alike(keys, arrays["X"]), answer_alike(keys, of_rows(last.S)[:, :M])
+    parameters, keys = fit.state.parameters, sorted_fingerprints(Y)
+    x_std = None if parameters.log_x_std is None else np.exp(of_rows(parameters.log_x_std))
+    X = answer_alike(keys, of_rows(parameters.X))
+    S = answer_alike(keys, of_rows(last.S)[:, :M])
     vote = None if vote is None else replace(vote, shares=vote.shares[places])
     votes = np.ones_like(S) if vote is None else vote.shares
-    numbers = None if group.n_processes == 1 else sample_numbers(group.n_rows, rng=random_state)
-
-    def known(array: Any) -> Any:
-        return array if array is None or numbers is None else group.rows_at(array, numbers)
-
+    numbers = np.arange(group.n_rows)
+    if group.n_processes > 1:
+        numbers = sample_numbers(group.n_rows, rng=random_state)
+    known = partial(group.rows_at, numbers=numbers)
     known_Y = known(Y)
-    known_keys = keys if numbers is None else sorted_fingerprints(known_Y)
+    known_keys = keys if known_Y is Y else sorted_fingerprints(known_Y)
     some = sample_numbers(len(known_Y), rng=random_state)
-    points, shares = known(X_alike)[some], known(votes)[some]
+    points, shares = known(X)[some], known(votes)[some]
     reference = Reference(known_Y[some], points, shares, *known_keys, scaler.scale)
     seen = np.ones(Y.shape[1], bool)
     if rows.n_observed is not None:  # there are gaps
@@ -210,7 +200,7 @@ def finish(
     by_size = np.lexsort([-np.asarray(last.masses)[:M], -sizes])
     S, sizes = S[:, by_size], sizes[by_size]
 
-    state, posterior, A_inverse = _sorted_clusters(state, last, by_size)
+    posterior, A_inverse = _sorted_clusters(last, by_size)
     posterior = posterior._replace(
         mean_weights=posterior.mean_weights[:, :, : len(seen)][:, :, features],
         groups=None if posterior.groups is None else posterior.groups[:, : len(seen)][:, features],
@@ -218,35 +208,25 @@ def finish(
     predictor = Predictor(
         scaler,
         posterior,
-        known(X_alike),
+        known(X),
         known(S),
         replace(reference, votes=reference.votes[:, by_size]),
         A_inverse,
         float(last.jitter),
         1.0 if rows.prior_weight is None else float(rows.prior_weight),
-        known(x_std),
+        None if x_std is None else known(x_std),
         seen,
     )
-    return Result(predictor, X_alike, S, sizes, selection, state, x_std, vote, structure)
+    return Result(predictor, X, S, sizes, *selection, x_std, vote, structure)
 
 
-def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[State, Posterior, Any]:
-    """Return state, posterior and A⁻¹ as unpadded NumPy arrays with clusters in this order."""
+def _sorted_clusters(last: LastEStep, by_size: Ints) -> tuple[Posterior, Any]:
+    """Return the posterior and A⁻¹ as NumPy arrays with clusters in this order."""
     of_mappings: Any = slice(None) if len(last.A_inverse) == 1 else by_size
-    state = jax.tree.map(np.asarray, state)  # JAX would unpickle its own arrays as float32
 
     def sort(tree: Any, order: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf)[order], tree)
 
-    parameters, conjugate = state.parameters, state.conjugate
-    state = state._replace(
-        parameters=parameters._replace(log_kernels=sort(parameters.log_kernels, of_mappings)),
-        S=state.S[:, by_size],
-        mixture=sort(state.mixture, by_size),
-        conjugate=conjugate._replace(pseudo_counts=sort(conjugate.pseudo_counts, by_size)),
-        jitter=sort(state.jitter, of_mappings),
-        present=sort(state.present, of_mappings),
-    )
     posterior = jax.tree.map(np.asarray, last.posterior)
     mappings = posterior.mappings
     posterior = posterior._replace(
@@ -255,7 +235,7 @@ def _sorted_clusters(state: State, last: LastEStep, by_size: Ints) -> tuple[Stat
         precision_loss=sort(posterior.precision_loss, of_mappings),
         mixture=sort(posterior.mixture, by_size),
     )
-    return state, posterior, sort(last.A_inverse, of_mappings)
+    return posterior, sort(last.A_inverse, of_mappings)
 
 
 def _softened(
@@ -277,7 +257,7 @@ def advice(
     result: Result, settings: FitSettings, names: Any = None
 ) -> Iterator[tuple[type[Warning], str]]:
     """Yield the warnings of a fit; ``names`` are the feature names, if any."""
-    fit = result.selection.fit
+    fit = result.fit
     unseen = np.flatnonzero(~result.predictor.seen)
     if len(unseen):
         shown = ", ".join(str(j) if names is None else repr(str(names[j])) for j in unseen[:5])
@@ -303,14 +283,14 @@ def advice(
     for note in fit.notes:
         yield exceptions.StartWarning, note
     if empty_clusters := int(np.sum(result.sizes == 0)):
-        lost = f"{empty_clusters} of {settings.n_clusters} clusters ended up empty"
+        why = f"{empty_clusters} of {settings.n_clusters} clusters ended up empty"
+        helps: tuple[str, ...] = ("n_clusters", "start__n_init", "em__prior_strength")
         if settings.options.variational:
-            why = f"{lost}: the data do not support so many, and uncertain latent points merge them"
-            yield exceptions.DeadClusterWarning, exceptions.Advice(why, "latent='variational'")
+            why += ": the data do not support so many, and uncertain latent points merge them"
+            helps = ("latent='variational'",)
         else:
-            why = f"{lost}; fewer clusters or more starts may suit the data"
-            helps = ("n_clusters", "start__n_init", "em__prior_strength")
-            yield exceptions.DeadClusterWarning, exceptions.Advice(why, *helps)
+            why += "; fewer clusters or more starts may suit the data"
+        yield exceptions.DeadClusterWarning, exceptions.Advice(why, *helps)
     if result.predictor.jitter > max(settings.em.jitter, _HARMLESS_JITTER):
         why = (
             "A kernel matrix was close to singular: its jitter was raised from "

@@ -80,7 +80,7 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     first = before.evaluations == 0
     trial = ~first & ~state.probing
     # Inner products over all parameters are long to compute and to compile: each just once.
-    square = base.squared_norm(found.gradient)
+    square = base.vdot(found.gradient, found.gradient)
     new_slope = base.vdot(found.gradient, state.direction)
     overlap = base.vdot(found.gradient, before.gradient)
     gradient_is_finite = jnp.isfinite(square)
@@ -101,7 +101,7 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     gradient_square = jnp.where(moved, square, state.gradient_square)
     steepness = jnp.sqrt(gradient_square)
     # The length scale of a large step.
-    size = jnp.sqrt(base.squared_norm(here.point))
+    size = jnp.sqrt(base.vdot(here.point, here.point))
     size = size + jnp.sqrt(jnp.maximum(dimension, 1).astype(size.dtype))
 
     # If the step was shortened until it vanished, the direction is useless: fall back to steepest
@@ -127,7 +127,7 @@ def step(state: State, found: Evaluation, tolerance: Array, dimension: Array) ->
     share = jnp.where(steepest, 0, conjugate)
     turned = base.add_scaled(jax.tree.map(jnp.negative, here.gradient), share, state.direction)
     direction = base.select(is_new, turned, state.direction)
-    slope, squared_length = base.vdot(here.gradient, direction), base.squared_norm(direction)
+    slope, squared_length = base.vdot(here.gradient, direction), base.vdot(direction, direction)
 
     fresh_damping = steepness / (_FIRST_STEP * size)
     damping = jnp.where(restart, fresh_damping, damping)

@@ -9,130 +9,75 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, NamedTuple, Self, get_type_hints
 
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sgpmic._types import Floats
-from sgpmic.exceptions import Advice, InvalidParameterError
+from sgpmic.exceptions import Advice, InvalidParameterError, warn
 from sgpmic.kernels import Kernel
 from sgpmic.model.mixture import COVARIANCE_TYPES
 from sgpmic.model.rows import pad, padded_clusters
-from sgpmic.process_group import ProcessGroup
-
-#: Initial embeddings, memberships and inducing points.
-EMBEDDINGS = ("isomap", "pca", "ppca", "spectral", "random")
-MEMBERSHIPS = ("fcm", "kmeans", "gmm")
-INDUCING = ("random", "kmeans")
-#: Limit on starts and on retries, far beyond practical use; their seeds are drawn in advance.
-MOST_STARTS = 10_000
 
 
-#: Returns the error text that follows the parameter's name, or None for a valid value.
-#: (scikit-learn's constraints are private, and name no remedy.)
-Constraint = Callable[[Any], str | None]
+class Constraint(NamedTuple):
+    """Some of the values that a parameter may have, and their description.
+
+    (scikit-learn's constraints are private, and slow to import.)
+    """
+
+    allows: Callable[[Any], bool]
+    words: str
 
 
-def check(name: str, value: Any, constraint: Constraint) -> None:
-    """Raise an error if a value violates a constraint."""
-    problem = constraint(value)
-    if problem is not None:
-        raise InvalidParameterError(name, problem)
+def check(name: str, value: Any, *constraints: Constraint) -> None:
+    """Raise an error unless a value meets one of the constraints."""
+    if not any(constraint.allows(value) for constraint in constraints):
+        words = " or ".join(constraint.words for constraint in constraints)
+        raise InvalidParameterError(name, f" must be {words}, got {value!r}.")
 
 
-def one_of(*choices: str, or_array: bool = False) -> Constraint:
-    """Constraint: one of ``choices``, or optionally an array."""
-    known = ", ".join(map(repr, choices))
-
-    def problem(value: Any) -> str | None:
-        if isinstance(value, str):
-            return None if value in choices else f"={value!r} is not known; use one of {known}."
-        is_array = or_array and value is not None
-        return None if is_array else f" must be one of {known}, got {value!r}."
-
-    return problem
+def one_of(*choices: str) -> Constraint:
+    """Constraint: one of some words."""
+    words = "one of " * (len(choices) > 1) + ", ".join(map(repr, choices))
+    return Constraint(lambda value: isinstance(value, str) and value in choices, words)
 
 
-def _is_number(value: Any, kind: type = Real) -> bool:
-    return isinstance(value, kind) and not isinstance(value, (bool, np.bool_))
+def number(least: float, *, above: bool = False, kind: type = Real) -> Constraint:
+    """Constraint: a finite number >= ``least`` (> if ``above``) of a kind."""
+
+    def allows(value: Any) -> bool:
+        is_number = isinstance(value, kind) and not isinstance(value, bool)
+        return is_number and (least < value < math.inf or (value == least and not above))
+
+    name = "whole number" if kind is Integral else "finite number"
+    return Constraint(allows, f"a {name} {'above' if above else 'of at least'} {least:g}")
 
 
-def whole_number(
-    least: int, *, or_none: bool = False, word: str | None = None, most: float = math.inf
-) -> Constraint:
-    """Constraint: an integer from ``least`` to ``most``; optionally None or the string ``word``."""
-
-    def problem(value: Any) -> str | None:
-        if (value is None and or_none) or (word is not None and value == word):
-            return None
-        if not _is_number(value, Integral):
-            choice = "" if word is None else f" or {word!r}"
-            return f" must be a whole number{choice}, got {value!r}."
-        if value < least:
-            return f" must be at least {least}, got {value}."
-        return None if int(value) <= most else f" must be at most {most}, got {value}."
-
-    return problem
+def instance_of(kind: type) -> Constraint:
+    """Constraint: an instance of a class of settings."""
+    name = kind.__name__
+    return Constraint(lambda value: isinstance(value, kind), f"a sgpmic.{name}, such as {name}()")
 
 
-def number(least: float, *, above: bool = False, word: str | None = None) -> Constraint:
-    """Constraint: a finite number >= ``least`` (> if ``above``), or the string ``word``."""
-
-    def problem(value: Any) -> str | None:
-        if isinstance(value, str) and word is not None:
-            return None if value == word else f" must be a number or {word!r}, got {value!r}."
-        if not _is_number(value):
-            return f" must be a number, got {value!r}."
-        enough = float(value) > least if above else float(value) >= least
-        if enough and np.isfinite(float(value)):
-            return None
-        bound = "greater than" if above else "at least"
-        return f" must be {bound} {least:g} and finite, got {value}."
-
-    return problem
-
-
-def _is_count_or_share(value: Any) -> bool:
-    if isinstance(value, str):
-        return value == "auto"
-    if _is_number(value, Integral):
-        return bool(value >= 1)
-    return _is_number(value) and 0.0 < float(value) < 1.0
-
-
-def such_that(is_met: Callable[[Any], bool], what: str) -> Constraint:
-    """Constraint from a predicate and its description."""
-    return lambda value: None if is_met(value) else f" must be {what}, got {value!r}."
-
-
-COUNT_OR_SHARE = such_that(
-    _is_count_or_share,
-    "a whole number of at least 1, a share of variance between 0 and 1 (such as 0.95), or 'auto'",
+whole_number = partial(number, kind=Integral)
+NONE = Constraint(lambda value: value is None, "None")
+FLAG = Constraint(lambda value: isinstance(value, bool), "True or False")
+ARRAY = Constraint(lambda value: value is not None and not isinstance(value, str), "an array")
+PATH = Constraint(lambda value: isinstance(value, (str, os.PathLike)), "the path of a folder")
+SHARE = Constraint(
+    lambda value: isinstance(value, Real) and 0.0 < float(value) < 1.0,
+    "a share of variance between 0 and 1 (such as 0.95)",
 )
-FLAG = such_that(lambda value: isinstance(value, (bool, np.bool_)), "True or False")
-PATH_OR_NONE = such_that(
-    lambda value: value is None or isinstance(value, (str, os.PathLike)), "the path of a folder"
-)
-CALLBACKS = such_that(
+CALLBACKS = Constraint(
     lambda value: isinstance(value, (list, tuple)) and all(map(callable, value)),
     "a list of functions that take a Progress object",
 )
-
-
-def instance_of(kind: type, *, or_none: bool = False) -> Constraint:
-    """Constraint: an instance of ``kind``, or optionally None."""
-    return such_that(
-        lambda value: isinstance(value, kind) or (or_none and value is None),
-        f"a sgpmic.{kind.__name__}, such as {kind.__name__}(){' or None' if or_none else ''}",
-    )
-
 
 #: Default value of deprecated parameters, as in scikit-learn.
 DEPRECATED = "deprecated"
@@ -141,7 +86,7 @@ DEPRECATED = "deprecated"
 class Settings:
     """Base class of all settings: validates the fields and implements ``get_params``.
 
-    A field's annotation holds its constraint, or for a deprecated field the reason.
+    A field's annotation holds its constraints, or for a deprecated field the reason.
     """
 
     def __post_init__(self) -> None:
@@ -149,15 +94,13 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, np.generic):  # as in a grid over np.arange; lacks int's methods
                 object.__setattr__(self, name, value := value.item())
-            (constraint,) = getattr(hint, "__metadata__", (lambda _: None,))
-            if callable(constraint):
-                check(name, value, constraint)
-            elif value != DEPRECATED:
-                warnings.warn(
-                    f"{name} no longer has any effect and will be removed: {constraint}.",
-                    FutureWarning,
-                    stacklevel=3,  # past __init__
-                )
+            match getattr(hint, "__metadata__", ()):
+                case (str(reason),):
+                    if value != DEPRECATED:
+                        why = f"{name} no longer has any effect and will be removed: {reason}."
+                        warn(why, FutureWarning)
+                case (_, *_) as constraints:
+                    check(name, value, *constraints)
 
     def __call__(self, **changes: Any) -> Self:
         """Return a copy with some values changed; scikit-learn wants default objects callable."""
@@ -175,27 +118,25 @@ class Start(Settings):
 
     Parameters
     ----------
-    embedding : {'isomap', 'pca', 'ppca', 'spectral', 'random'} or array of shape \
-(n_samples, n_components), default='isomap'
+    embedding : {'isomap', 'pca'} or array of shape (n_samples, n_components), default='isomap'
         Initial embedding.
-    memberships : {'votes', 'fcm', 'kmeans', 'gmm'} or array of shape (n_samples, n_clusters), \
-default='votes'
+    memberships : {'votes', 'fcm'} or array of shape (n_samples, n_clusters), default='votes'
         Initial clustering: the committee's votes (fuzzy c-means without a committee), or fuzzy
-        c-means, k-means or a Gaussian mixture of the initial embedding. With an array, the
-        committee does not vote.
+        c-means of the initial embedding. With an array, the committee does not vote.
     n_init : int, default=1
-        Number of starts: the one specified and others of different kinds. A consensus needs at
-        least three; of two, the first is selected.
+        Number of starts: the one specified and others of different kinds. The partition that
+        agrees best with all others is selected (highest mean adjusted Rand index): the bound is
+        not a reliable criterion between starts of different kinds. Of two, the first is selected.
     n_neighbors : int, default=12
-        Number of neighbors in the graphs of ISOMAP and the spectral embedding.
+        Number of neighbors in ISOMAP's graph.
     pieces : {'join', 'largest'}, default='join'
         What ISOMAP does if its graph is disconnected: join the connected components by their
         shortest links, or embed only the largest and put the other rows at 0.
     unit_variance : bool, default=False
         Whether to scale each dimension of the initial embedding to unit variance. Otherwise all
         are scaled by one factor.
-    inducing : {'random', 'kmeans'}, default='random'
-        Initial inducing points: the latent points of random rows, or k-means centers.
+    inducing, selection, warm_start : str or bool
+        Deprecated and without effect.
     kernel_scale : float or 'data', default=0.01
         Factor on the kernel's initial values, for features of mean variance 1. A small factor
         makes the mapping weak at first, so that assignments settle in the latent space before it
@@ -204,25 +145,19 @@ default='votes'
     n_retries : int, default=1
         Number of additional starts of other kinds, tried one after another while every fit so far
         has an empty cluster. Fits without empty clusters are preferred.
-    selection : {'consensus', 'bound'}, default='consensus'
-        How to select among several starts: the partition that agrees best with all others (highest
-        mean adjusted Rand index), or the highest bound. The bound is not a reliable criterion
-        between starts of different kinds.
-    warm_start : bool, default=False
-        Whether to initialize ``fit`` with the previous solution (same number of rows).
     """
 
-    embedding: Annotated[str | ArrayLike, one_of(*EMBEDDINGS, or_array=True)] = "isomap"
-    memberships: Annotated[str | ArrayLike, one_of("votes", *MEMBERSHIPS, or_array=True)] = "votes"
-    n_init: Annotated[int, whole_number(1, most=MOST_STARTS)] = 1
+    embedding: Annotated[str | ArrayLike, one_of("isomap", "pca"), ARRAY] = "isomap"
+    memberships: Annotated[str | ArrayLike, one_of("votes", "fcm"), ARRAY] = "votes"
+    n_init: Annotated[int, whole_number(1)] = 1
     n_neighbors: Annotated[int, whole_number(1)] = 12
     pieces: Annotated[str, one_of("join", "largest")] = "join"
     unit_variance: Annotated[bool, FLAG] = False
-    inducing: Annotated[str, one_of(*INDUCING)] = "random"
-    kernel_scale: Annotated[float | str, number(0.0, above=True, word="data")] = 0.01
-    n_retries: Annotated[int, whole_number(0, most=MOST_STARTS)] = 1
-    selection: Annotated[str, one_of("consensus", "bound")] = "consensus"
-    warm_start: Annotated[bool, FLAG] = False
+    inducing: Annotated[str, "inducing points are the latent points of random rows"] = DEPRECATED
+    kernel_scale: Annotated[float | str, number(0.0, above=True), one_of("data")] = 0.01
+    n_retries: Annotated[int, whole_number(0)] = 1
+    selection: Annotated[str, "the fit that agrees best with the others is kept"] = DEPRECATED
+    warm_start: Annotated[bool | str, "every fit starts anew"] = DEPRECATED
 
     def __eq__(self, other: object) -> bool:
         # The generated method raises for arrays; in notebooks scikit-learn compares with defaults.
@@ -273,9 +208,8 @@ class EM(Settings):
         Maximum number of E-steps per EM iteration.
     e_tol : float, default=1e-3
         The E-steps of an iteration stop when no responsibility changes by more than this.
-    settle_mixture : bool, default=True
-        Whether to update the latent mixture between the E-steps of an iteration, so that
-        assignments settle in the latent space first.
+    settle_mixture : bool
+        Deprecated and without effect.
     prior_strength : float, default=0.3
         Strength of the conjugate prior on the clusters' weights and covariances, as a fraction of
         the mean cluster size. It keeps small clusters from collapsing; 0 is the paper's model.
@@ -294,7 +228,7 @@ class EM(Settings):
     m_steps: Annotated[int, whole_number(0)] = 10
     e_steps: Annotated[int, whole_number(1)] = 20
     e_tol: Annotated[float, number(0.0)] = 1e-3
-    settle_mixture: Annotated[bool, FLAG] = True
+    settle_mixture: Annotated[bool | str, "E-steps always update the mixture"] = DEPRECATED
     prior_strength: Annotated[float, number(0.0)] = 0.3
     covariance_floor: Annotated[float, number(0.0, above=True)] = 1e-4
     jitter: Annotated[float, number(0.0)] = 1e-8
@@ -323,9 +257,9 @@ class Computation(Settings):
     """
 
     device: Annotated[str, one_of("auto", "cpu", "gpu")] = "auto"
-    block_size: Annotated[int | None, whole_number(1, or_none=True)] = None
+    block_size: Annotated[int | None, whole_number(1), NONE] = None
     batch_size: Annotated[int | str | None, "every iteration passes over all rows"] = DEPRECATED
-    checkpoint: Annotated[str | os.PathLike[str] | None, PATH_OR_NONE] = None
+    checkpoint: Annotated[str | os.PathLike[str] | None, PATH, NONE] = None
     checkpoint_every: Annotated[int, whole_number(1)] = 1
 
 
@@ -345,7 +279,6 @@ class EMOptions:
     shared: bool = _static()  # one mapping for all clusters instead of one for each
     covariance_type: str = _static()
     optimizer: str = _static()
-    settle_mixture: bool = _static()
     has_prior: bool = _static()  # otherwise the terms of the conjugate prior are not compiled
     #: Whether latent points and mixture parameters have posteriors.
     variational: bool = _static()
@@ -360,17 +293,17 @@ class EMOptions:
 class FitSettings(Settings):
     """All settings of a fit; see the parameters of :class:`sgpmic.SGPMIC`."""
 
-    n_clusters: Annotated[Any, whole_number(1, word="auto")]  # an int once chosen
-    n_components: Annotated[Any, COUNT_OR_SHARE]  # an int once chosen
+    n_clusters: Annotated[Any, whole_number(1), one_of("auto")]  # an int once chosen
+    n_components: Annotated[Any, whole_number(1), SHARE, one_of("auto")]  # an int once chosen
     kernel: Kernel
     mapping: Annotated[str, one_of("shared", "per_cluster")]
     covariance_type: Annotated[str, one_of(*COVARIANCE_TYPES)]
     latent: Annotated[str, one_of("point", "variational")]
     n_inducing: Annotated[int, whole_number(1)]
     scale: Annotated[str, one_of("auto", "each", "one", "none")]
-    committee: Annotated[Committee | None, instance_of(Committee, or_none=True)]
+    committee: Annotated[Committee | None, instance_of(Committee), NONE]
     max_iter: Annotated[int, whole_number(1)]
-    tol: Annotated[float, number(0.0, word="auto")]  # a float once chosen
+    tol: Annotated[float, number(0.0), one_of("auto")]  # a float once chosen
     start: Annotated[Start, instance_of(Start)]
     em: Annotated[EM, instance_of(EM)]
     computation: Annotated[Computation, instance_of(Computation)]
@@ -378,10 +311,6 @@ class FitSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.computation.checkpoint is not None and self.start.warm_start:
-            raise ValueError(
-                "checkpoint and warm_start both set where learning starts: use only one of them."
-            )
         if self.start.kernel_scale == "data" and self.scale in ("auto", "each"):
             why = (
                 "A kernel scale from the data takes one unit for all features, not "
@@ -401,7 +330,6 @@ class FitSettings(Settings):
             shared=self.mapping == "shared",
             covariance_type=self.covariance_type,
             optimizer=em.optimizer,
-            settle_mixture=bool(em.settle_mixture),
             has_prior=bool(em.prior_strength > 0),
             variational=self.latent == "variational",
         )
@@ -428,19 +356,3 @@ class FitSettings(Settings):
         if self.mapping != "shared":  # each mapping costs a pass over the rows
             return self.n_clusters
         return padded_clusters(self.n_clusters, n_rows)
-
-    def check_table(self, Y: Floats, group: ProcessGroup) -> None:
-        """Raise if these settings do not fit the table; ``Y`` holds the rows of this process."""
-        is_empty = np.isnan(Y).all(axis=1)
-        n_empty = int(group.total(is_empty.sum()))
-        if n_empty:
-            empty = np.flatnonzero(is_empty) + group.first
-            shown = ", ".join(map(str, empty[:5])) + (", …" if len(empty) > 5 else "")
-            names = f" (counted from 0: {shown})" if shown else ""
-            what = "1 row has" if n_empty == 1 else f"{n_empty} rows have"
-            raise ValueError(f"{what} no value at all{names}: leave out rows without any value.")
-        if self.n_clusters != "auto" and group.n_rows < self.n_clusters:
-            raise ValueError(
-                f"n_samples={group.n_rows} is less than n_clusters={self.n_clusters}: ask for at "
-                "most as many clusters as there are rows."
-            )

@@ -1,47 +1,42 @@
 """Multiple starts: their kinds, their initial states, and the selection of a fit.
 
-The first start is the one requested (ISOMAP and the committee's votes by default); further ones
-cycle through other embeddings and clusterings. By default the fit with the highest mean adjusted
-Rand index with all the others is selected: the bound is not a reliable criterion between starts of
-different kinds, as flexible mappings with free latent points can explain almost any partition.
+The first start is the one requested; further ones alternate with principal components and fuzzy
+c-means. The bound is not a reliable criterion between starts of different kinds, as flexible
+mappings with free latent points can explain almost any partition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from sgpmic import exceptions
 from sgpmic._runtime import announce
-from sgpmic._types import Bools, Floats, History, Ints
+from sgpmic._types import Floats, History, Ints
 from sgpmic.committee.judge import adjusted_rand
 from sgpmic.kernels import stack
 from sgpmic.learning import em
 from sgpmic.learning.neighbors import interpolate
-from sgpmic.learning.prediction.predictor import Predictor, pad_mixture
 from sgpmic.learning.preprocessing import AS_GIVEN
-from sgpmic.learning.settings import FitSettings
+from sgpmic.learning.settings import EMOptions, FitSettings
 from sgpmic.model.bound import Mappings
-from sgpmic.model.mixture import Conjugate
-from sgpmic.model.rows import MOST_PADDED_ROWS, make_rows
+from sgpmic.model.rows import MOST_PADDED_ROWS, Rows, make_rows
 from sgpmic.process_group import ProcessGroup
 
 if TYPE_CHECKING:
     from sgpmic.committee.dimensions import View
     from sgpmic.committee.voting import Vote
+    from sgpmic.storage.checkpoints import Checkpoint
 
 #: With more rows than this, starts are computed from a sample.
 MOST_START_ROWS = 20_000
-#: The order in which kinds of starts are tried after the requested one.
-_EMBEDDINGS = ("isomap", "pca", "ppca", "spectral")
-_MEMBERSHIPS = ("fcm", "gmm", "kmeans")
 
 
 class PlannedStart(NamedTuple):
@@ -50,7 +45,6 @@ class PlannedStart(NamedTuple):
     embedding: Any  # a method's name or an array
     memberships: Any
     seed: int
-    is_retry: bool = False  # used only if all starts before it end with an empty cluster
 
     def describe(self) -> dict[str, str]:
         """Return the names of the methods, 'given' for arrays."""
@@ -61,77 +55,33 @@ class PlannedStart(NamedTuple):
         return "{embedding} and {memberships}".format(**self.describe())
 
 
-def plan_starts(
-    settings: FitSettings, random_state: np.random.RandomState, *, continues: bool = False
-) -> list[PlannedStart]:
-    """Return the starts, the requested one first and retries last.
+def plan_starts(settings: FitSettings, random_state: np.random.RandomState) -> list[PlannedStart]:
+    """Return ``n_init`` starts, the requested one first, and then the retries.
 
     A given array is used in every start. Once all kinds have been used, they repeat with other
-    seeds. A fit that ``continues`` an earlier one has that as its only start.
+    seeds.
     """
     asked = settings.start
     embeddings, memberships = [asked.embedding], [asked.memberships]
     if isinstance(asked.embedding, str):
-        embeddings += [e for e in _EMBEDDINGS if e != asked.embedding]
-    if isinstance(asked.memberships, str):
-        memberships += [m for m in _MEMBERSHIPS if m != asked.memberships]
-    # Diagonally, so that the first few starts already differ in both respects.
+        embeddings += [e for e in ("isomap", "pca") if e != asked.embedding]
+    if isinstance(asked.memberships, str) and asked.memberships != "fcm":
+        memberships.append("fcm")
+    # Diagonally, so that the first two starts already differ in both respects.
     kinds = [
-        (embeddings[(i + j) % len(embeddings)], memberships[i % len(memberships)])
+        (embeddings[(i + j) % len(embeddings)], memberships[i])
         for j in range(len(embeddings))
         for i in range(len(memberships))
     ]
     # With 'variational', clusters may merge: an empty one is a valid result.
-    final = continues or len(kinds) == 1 or settings.options.variational
+    final = len(kinds) == 1 or settings.options.variational
     n_starts = asked.n_init + (0 if final else asked.n_retries)
     # The votes do not depend on a seed. Where clusters overlap, other inducing points would lead to
     # slightly different clusters.
-    if settings.committee is not None and not np.array_equal(asked.embedding, "random"):
+    if settings.committee is not None:
         random_state = np.random.RandomState(0)
     seeds = random_state.randint(np.iinfo(np.int32).max, size=n_starts)
-    if continues:
-        return [PlannedStart("last fit", "last fit", int(seeds[0]))]
-    return [
-        PlannedStart(*kinds[i % len(kinds)], int(seed), is_retry=i >= asked.n_init)
-        for i, seed in enumerate(seeds)
-    ]
-
-
-def can_continue(
-    state: em.State, predictor: Predictor, settings: FitSettings, Y: Floats, group: ProcessGroup
-) -> bool:
-    """Return whether a fit of the rows ``Y`` can warm-start from an earlier state and predictor."""
-    (n_rows, n_components), n_clusters = state.parameters.X.shape, state.S.shape[1]
-    kernels, kernel = predictor.kernels, settings.kernel.for_dimensions(n_components)
-    asked = settings.n_components
-    return (
-        Y.shape == (n_rows, len(predictor.scaler.offset))
-        and (asked == n_components or not isinstance(asked, Integral))
-        and settings.n_clusters in ("auto", n_clusters)
-        and len(state.parameters.Z) == min(settings.n_inducing, group.n_rows)
-        and len(kernels) == settings.n_mappings
-        and type(kernels[0]) is type(kernel)
-        and kernels[0].ard == kernel.ard
-        and (state.parameters.log_x_std is not None) == settings.options.variational
-    )
-
-
-class Selection(NamedTuple):
-    """The selected fit, and records of all fits."""
-
-    fit: em.StartFit
-    history: History  # a list per quantity, over all iterations of all starts
-    starts: list[dict[str, Any]]  # descriptions of the starts; labels are numbered by cluster size
-
-
-class CheckpointWriter(Protocol):
-    """Saves the fits so far and the seeds of all starts, to be resumed with identical results."""
-
-    def save(self, seeds: list[int], fits: list[em.StartFit]) -> None:
-        """Replace the previous checkpoint."""
-
-    def load(self, template: em.State, n_starts: int) -> tuple[list[int], list[em.StartFit]] | None:
-        """Return the saved seeds and fits, None if there are none."""
+    return [PlannedStart(*kinds[i % len(kinds)], int(seed)) for i, seed in enumerate(seeds)]
 
 
 @dataclass
@@ -140,47 +90,54 @@ class Starts:
 
     problem: em.Problem
     planned: list[PlannedStart]
-    checkpoint: CheckpointWriter | None
+    checkpoint: Checkpoint | None
     fits: list[em.StartFit] = field(default_factory=list)
 
     def resume(self) -> None:
         """Restore seeds and fits from the checkpoint, if it has any."""
         if self.checkpoint is None:
             return
-        settings, group, rows, *_, order = self.problem
-        template = em.state_template(settings, group.n_rows, cells=rows.missing is not None)
-        kept = self.checkpoint.load(template, len(self.planned))
+        rows, options, values = _first_arguments(self.problem)
+        first = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
+        no_rows = {name: np.zeros((0, *a.shape[1:])) for name, a in em.by_row(first).items()}
+        kept = self.checkpoint.load(em.with_rows(first, no_rows), len(self.planned))
         if kept is None:
             return
-
-        def in_order(name: str, own: Any) -> Any:
-            return group.lay_out(_moved(name, own, order.rows, order.features), rows)
-
         seeds, self.fits = kept
+        order = self.problem.order
         self.planned = [s._replace(seed=seed) for s, seed in zip(self.planned, seeds, strict=True)]
         for fit in self.fits:
-            fit.state = _map_rows(in_order, fit.state)
+            fit.state = self._lay_out(fit.state, order.rows, order.features)
 
     def save(self) -> None:
         """Save the fits with rows in their original order, for any number of processes."""
         group, order, fits = self.problem.group, self.problem.order, self.fits
         if self.checkpoint is None:
             return
-
-        def as_given(name: str, array: Any) -> Any:
-            padded = np.array(group.own_part(array))
-            own = padded[: group.n_own]
-            own[:] = _moved(name, own, order.row_places, order.feature_places)
-            return group.put(padded)
-
         if order is not AS_GIVEN:
-            fits = [replace(fit, state=_map_rows(as_given, fit.state)) for fit in fits]
+            fits = [replace(fit) for fit in fits]
+            for fit in fits:
+                own = {name: group.own_rows(array) for name, array in em.by_row(fit.state).items()}
+                places = order.row_places, order.feature_places
+                fit.state = self._lay_out(em.with_rows(fit.state, own), *places)
         self.checkpoint.save([start.seed for start in self.planned], fits)
+
+    def _lay_out(self, state: em.State, order: Any, features: Any) -> em.State:
+        """Lay out a state with this process's rows, in another order of rows and features."""
+
+        def laid_out(name: str, array: Any) -> Any:
+            own = np.array(array)[order]
+            if name == "cells" and not isinstance(features, slice):  # other columns are padding
+                own[:, : len(features)] = own[:, features]
+            return self.problem.group.lay_out(own, self.problem.rows)
+
+        arrays = em.by_row(state).items()
+        return em.with_rows(state, {name: laid_out(name, array) for name, array in arrays})
 
     def begin(self, start: PlannedStart, Y: Floats, view: View, vote: Vote | None) -> None:
         """Begin a fit from a table, the committee's view of it, and its vote."""
         X, S, mappings, notes = self._values(start, Y, view, vote)
-        if start.is_retry:
+        if len(self.fits) >= self.problem.settings.start.n_init:
             why = f"A cluster ended up empty, so another start was tried ({start})."
             notes = (why, *notes)
         self.fits.append(em.StartFit(_first_state(self.problem, X, S, mappings), notes=notes))
@@ -254,17 +211,13 @@ class Starts:
         X = X / deviations
         S = make.initial_memberships(X, n_clusters, of_sample(memberships), rng)
         n_inducing = min(settings.n_inducing, group.n_rows)
-        Z = make.choose_inducing(X, n_inducing, settings.start.inducing, rng)
+        Z = make.choose_inducing(X, n_inducing, rng)
         # Different CPU models round differently, and all processes need the same initial state.
         X, Z, S = group.agree((X, Z, S))
         mappings = _first_mappings(self.problem, Z)
         if not sampled:
             own = slice(group.first, group.first + group.n_own)
             return X[own], S[own], mappings, notes
-        note = (
-            f"The start was made from a random sample of {len(numbers)} of the {group.n_rows} "
-            "rows; the others were interpolated between their nearest rows in it."
-        )
         by_name = isinstance(start.embedding, str)
         if by_name and self.problem.rows.n_observed is None:  # there are no gaps
             votes = None if vote is None else group.rows_at(vote.shares, numbers)
@@ -279,21 +232,7 @@ class Starts:
             X_own = np.asarray(start.embedding, np.float64) / deviations
         if not isinstance(memberships, str):
             S_own = make.initial_memberships(X_own, n_clusters, memberships, rng)
-        return X_own, S_own, mappings, (note, *notes)
-
-    def continue_from(self, previous: em.State) -> None:
-        """Begin the only fit from the state of an earlier result."""
-        settings, group, rows, cells, *_ = self.problem
-        laid_out = _map_rows(lambda _, array: group.lay_out(np.asarray(array), rows), previous)
-        jitter: Any = np.full(settings.n_mappings, settings.em.jitter)
-        state = laid_out._replace(
-            S=self.problem.lay_out_memberships(previous.S),
-            mixture=pad_mixture(previous.mixture, settings.padded_clusters(group.n_rows)),
-            conjugate=Conjugate(settings.pseudo_counts(group.n_rows), previous.conjugate.scale),
-            jitter=jitter,
-            cells=cells,
-        )
-        self.fits = [em.StartFit(state)]
+        return X_own, S_own, mappings, notes
 
     def have_all_clusters(self, number: int) -> bool:
         """Return whether any of the first ``number`` fits has no empty cluster."""
@@ -305,46 +244,45 @@ class Starts:
         labels = self.problem.group.own_rows(fit.state.S).argmax(axis=1)
         return labels, count_labels(labels, self.problem.settings.n_clusters, self.problem.group)
 
-    def select(self) -> Selection:
-        """Compare the fits and select one."""
+    def select(self) -> tuple[em.StartFit, History, list[dict[str, Any]]]:
+        """Select a fit; also return all histories, and descriptions of the starts.
+
+        Labels are numbered by cluster size.
+        """
         settings, group, *_, order = self.problem
-        begun = zip(self.planned, self.fits, strict=False)
         # A fit whose first iteration gave non-finite values has no history.
-        survivors = [(start, fit) for start, fit in begun if fit.history]
-        if not survivors:
+        numbers = [number for number, fit in enumerate(self.fits) if fit.history]
+        if not numbers:
             why = (
                 "The first EM iteration produced non-finite numbers. Look for features on very "
                 "different scales and scale them"
             )
             jitter = f"em__jitter={100 * settings.em.jitter:g}"
             raise ValueError(exceptions.Advice(why, "scale='each'", jitter))
-        starts, fits = zip(*survivors, strict=True)
-        partitions, sizes = map(list, zip(*map(self._partition, fits), strict=True))
+        fits = [self.fits[number] for number in numbers]
+        partitions, sizes = zip(*map(self._partition, fits), strict=True)
         agreement = agreements(partitions, settings.n_clusters, group)
-        eligible = np.array([each.min() > 0 or settings.options.variational for each in sizes])
-        if not eligible.any():  # retries did not help: ignore them
-            eligible = np.array([not start.is_retry for start in starts])
-        if not eligible.any():  # unless all other starts failed at once
-            eligible[:] = True
-        bounds = np.array([fit.bound for fit in fits])
-        kept = choose(settings.start.selection, bounds, agreement, eligible)
+        # Fits without empty clusters first, and retries last if they did not help.
+        ranks = np.array([number < settings.start.n_init for number in numbers], int)
+        ranks[[each.min() > 0 or settings.options.variational for each in sizes]] = 2
+        scores = np.where(ranks == ranks.max(), agreement, -np.inf)
+        kept = int(np.argmax(scores >= scores.max() - 1e-12))  # the first, even if rounding differs
         records = [record for fit in fits for record in fit.history]
         history = History({name: [record[name] for record in records] for name in records[0]})
-        ranks = [np.argsort(np.argsort(-each, kind="stable")) for each in sizes]
-        described = [
-            start.describe()
-            | {
+        described = []
+        for i, (number, fit) in enumerate(zip(numbers, fits, strict=True)):
+            by_size = np.argsort(np.argsort(-sizes[i], kind="stable"))
+            outcome = {
                 "bound": fit.bound,
                 "agreement": float(agreement[i]),
                 "n_iter": len(fit.history),
                 "converged": fit.converged,
                 "kept": i == kept,
                 "notes": list(fit.notes),
-                "labels": ranks[i][partitions[i]][order.row_places],
+                "labels": by_size[partitions[i]][order.row_places],
             }
-            for i, (start, fit) in enumerate(survivors)
-        ]
-        return Selection(fits[kept], history, described)
+            described.append(self.planned[number].describe() | outcome)
+        return fits[kept], history, described
 
 
 def compile_ahead(problem: em.Problem) -> None:
@@ -358,18 +296,25 @@ def compile_ahead(problem: em.Problem) -> None:
     on_one_cpu = rows.mesh is None and not rows.gpu_memory
     if not on_one_cpu or not all(isinstance(size, Integral) for size in sizes):
         return
-    options, like = settings.options, partial(jax.ShapeDtypeStruct, dtype=np.float64)
+    rows, options, values = _first_arguments(problem)
+    if not em.first_state.prepare(rows, options, **values):
+        return
+    state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
+    for program in (em.em_iteration, em.last_e_step):
+        program.prepare(state, rows, options)
+
+
+def _first_arguments(problem: em.Problem) -> tuple[Rows, EMOptions, dict[str, Any]]:
+    """Return arguments of :func:`sgpmic.learning.em.first_state` with the shapes of X and S."""
+    settings, group, rows, *_ = problem
+    like = partial(jax.ShapeDtypeStruct, dtype=np.float64)
     X = like((rows.n_padded, settings.n_components))
     S: Any = like((rows.n_padded, settings.padded_clusters(group.n_rows)))
     Z = np.zeros((min(settings.n_inducing, group.n_rows), settings.n_components))
     if settings.takes_votes(group.n_rows):
         rows = replace(rows, assignment_prior=S, prior_weight=np.float64(1.0))
     values = _first_values(problem, X, S, _first_mappings(problem, Z))
-    if not em.first_state.prepare(rows, options, **values):
-        return
-    state = jax.eval_shape(partial(em.first_state.function, options=options), rows, **values)
-    for program in (em.em_iteration, em.last_e_step):
-        program.prepare(state, rows, options)
+    return rows, settings.options, values
 
 
 def _first_state(problem: em.Problem, X: Floats, S: Floats, mappings: Mappings) -> em.State:
@@ -404,18 +349,6 @@ def _first_mappings(problem: em.Problem, Z: Floats) -> Mappings:
     return Mappings(kernels, *arrays)
 
 
-def _moved(name: str, own: Any, rows: Any, features: Any) -> Any:
-    moved = own[rows]
-    if name == "cells" and not isinstance(features, slice):  # the other columns are padding
-        moved[:, : len(features)] = moved[:, features]
-    return moved
-
-
-def _map_rows(function: Callable[[str, Any], Any], state: em.State) -> em.State:
-    """Return a state with a function applied to the name and value of each per-row array."""
-    return em.with_rows(state, {name: function(name, a) for name, a in em.by_row(state).items()})
-
-
 def count_labels(labels: Ints, n_clusters: int, group: ProcessGroup) -> Floats:
     """Return the number of rows with each label, over all processes."""
     return group.total(np.bincount(labels, minlength=n_clusters).astype(np.float64))
@@ -434,37 +367,13 @@ def agreements(partitions: Sequence[Ints], k: int, group: ProcessGroup) -> Float
     return table.sum(axis=1) / (n - 1)
 
 
-def choose(selection: str, bounds: Floats, agreement: Floats, eligible: Bools) -> int:
-    """Return the index of the eligible fit with the highest score."""
-    scores = np.where(eligible, agreement if selection == "consensus" else bounds, -np.inf)
-    # The earlier start wins a tie, even if rounding breaks it.
-    return int(np.argmax(scores >= scores.max() - 1e-12 * max(1.0, abs(scores.max()))))
-
-
-def explain_choice(starts: Sequence[dict[str, Any]], selection: str) -> str:
-    """Return a sentence or two on why one of ``SGPMIC.starts_`` was selected; '' if only one."""
+def explain_choice(starts: Sequence[dict[str, Any]]) -> str:
+    """Return a sentence on why one of ``SGPMIC.starts_`` was selected; '' if only one."""
     if len(starts) < 2:
         return ""
-    kept = next(i for i, start in enumerate(starts) if start["kept"])
-    mine = starts[kept]
-    name = f"start {kept + 1} of {len(starts)} ({mine['embedding']} and {mine['memberships']})"
-    bounds, agreement = ([float(start[key]) for start in starts] for key in ("bound", "agreement"))
-    judged = agreement if selection == "consensus" else bounds
-    among = ""
-    if judged[kept] < max(judged) - 1e-9 * max(1.0, abs(max(judged))):
-        among = " of those in which every cluster has rows"
-    if judged is bounds:
-        return f"Kept: {name}, for the highest bound{among}."
-    sentence = (
-        f"Kept: {name}, whose clusters agree best with those of the others{among} (mean adjusted "
-        f"Rand index {agreement[kept]:.2f})"
+    number, kept = next((i, start) for i, start in enumerate(starts, 1) if start["kept"])
+    return (
+        f"Kept: start {number} of {len(starts)} ({kept['embedding']} and {kept['memberships']}), "
+        "whose clusters agree best with those of the others (mean adjusted Rand index "
+        f"{kept['agreement']:.2f}); fits without empty clusters come first."
     )
-    if not among and sum(abs(each - agreement[kept]) <= 1e-9 for each in agreement) > 1:
-        sentence += "; in a tie, the first is kept"
-    if bounds[kept] < max(bounds):
-        better = bounds.index(max(bounds)) + 1
-        sentence += (
-            f". Start {better} has a higher bound, which does not decide: a flexible mapping can "
-            "explain poor clusters well"
-        )
-    return sentence + "."

@@ -99,7 +99,7 @@ def content_from_model(model: Any, values: Floats, **more: Any) -> RunContent:
         "principal": principal_components(values, model.scaler_),
         "history": model.history_,
         "starts": [{k: v for k, v in s.items() if k != "labels"} for s in model.starts_],
-        "choice": explain_choice(model.starts_, model.start.selection),
+        "choice": explain_choice(model.starts_),
         "support": "" if model.cluster_tendency_ is None else model.cluster_tendency_.sentence(),
         "committee": model._committee,
         "number_of_clusters": model._number_of_clusters,

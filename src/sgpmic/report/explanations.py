@@ -346,4 +346,4 @@ def print_summary(
             because = f": {looks}; use scale='{other}' (--scale) to change it"
         console.print(f"{_SCALED[kind]}{because}.")
     if len(model.starts_) > 1:
-        console.print(explain_choice(model.starts_, model.start.selection))
+        console.print(explain_choice(model.starts_))

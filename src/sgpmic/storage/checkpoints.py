@@ -52,7 +52,7 @@ _HEADER = {"belongs_to": dict, "seeds": [int], "outcomes": [_START]}
 
 
 class Checkpoint:
-    """Checkpoint folder, which implements :class:`sgpmic.learning.starts.CheckpointWriter`.
+    """Checkpoint folder: the fits so far and the seeds of all starts.
 
     All processes must be able to read and write it. A fit resumes only if the fingerprints of the
     data (``own`` rows of every process), the parameters and the versions all match. The end of a
@@ -208,7 +208,7 @@ def _check_state(state: State, template: State) -> None:
 
 
 #: Parameters that do not affect the result of a fit.
-_WITHOUT_EFFECT = (*NOT_STORED, "checkpoint_every", "verbose", "warm_start")
+_WITHOUT_EFFECT = (*NOT_STORED, "checkpoint_every", "verbose")
 
 
 def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:

@@ -205,9 +205,14 @@ def _make_predictor(arrays: Arrays, table: _Table, kernel: Kernel, scaling: str)
 
 
 #: Settings classes by name, and parameters that are not stored: callbacks are code; a checkpoint
-#: and a device belong to one machine; own_fits and batch_size of earlier versions have no effect.
+#: and a device belong to one machine; the others are of earlier versions and have no effect.
 _SETTINGS = {kind.__name__: kind for kind in (Start, Committee, EM, Computation)}
-NOT_STORED = ("callbacks", "checkpoint", "device", "own_fits", "batch_size")
+NOT_STORED = (
+    *("callbacks", "checkpoint", "device"),
+    *("own_fits", "batch_size", "inducing", "selection", "settle_mixture", "warm_start"),
+)
+#: Kinds of starts in earlier versions, instead of which the default is read.
+_FORMER_STARTS = ("ppca", "spectral", "random", "kmeans", "gmm")
 
 
 def encode_parameters(
@@ -240,7 +245,11 @@ def decode_parameters(encoded: Mapping[str, Any], arrays: Arrays) -> dict[str, A
         if not isinstance(value, dict):
             return value
         if "settings" in value:
-            kept = {k: v for k, v in value["values"].items() if k not in NOT_STORED}
+            kept = {
+                name: kept
+                for name, kept in value["values"].items()
+                if name not in NOT_STORED and kept not in _FORMER_STARTS
+            }
             return _SETTINGS[value["settings"]](**decode_parameters(kept, arrays))
         if "array" in value:
             return arrays[value["array"]]

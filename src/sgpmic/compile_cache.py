@@ -1,7 +1,7 @@
 """Cache of compiled programs, on disk across processes and in memory within one.
 
-Tracing and compiling take most of the time of a first fit. JAX's persistent compilation cache
-stores executables; traces are stored next to them, as serialized by ``jax.export``.
+Tracing and compiling take most of the time of a first fit. So executables are stored, each with a
+digest of what it was made from.
 
 Compiled programs are native code, so the folder is trusted like the Python environment itself: it
 is used only if it is owned by this user and not writable by anyone else. A digest binds each
@@ -16,13 +16,14 @@ import ctypes
 import gc
 import hashlib
 import os
+import pickle
 import platform
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import is_dataclass
 from functools import cache, update_wrapper
 from importlib.metadata import version
@@ -30,20 +31,18 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import jax
-from jax import export
+import numpy as np
+from jax.experimental import serialize_executable
 from platformdirs import user_cache_path
 
-from sgpmic._runtime import SharedContext, default_device, double_precision
+from sgpmic._runtime import default_device, double_precision
 from sgpmic.exceptions import SGPMICWarning
 
-_T = TypeVar("_T")
 _R = TypeVar("_R")
 
 CACHE_VARIABLE = "SGPMIC_CACHE_DIR"
 #: Maximum size of the cache folder; the oldest programs are evicted first.
 MOST_BYTES = 512 * 2**20
-#: Set once writing to the folder has failed.
-_given_up = False
 #: Keeps several threads from issuing the same warning.
 _warning_once = threading.Lock()
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -141,15 +140,21 @@ def _key(args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
 
 def _compile(function: Callable[..., Any], leaves: list[Any], key: Any) -> Callable[..., Any]:
     """Return an executable function of arrays, compiled or loaded from the cache folder."""
-    global _given_up
     structure, kinds, device, settings = key
     arrays = list(filter(_is_array, leaves))
     static = [_ARRAY if _is_array(leaf) else leaf for leaf in leaves]
-    spread = any(_placement(array) is not None for array in arrays)
-    where = device.platform, device.device_kind, spread and jax.device_count()
+    placed = (_placement(array) for array in arrays)
+    every = {device}.union(*(sharding.device_set for sharding in placed if sharding is not None))
+    devices = sorted(every, key=lambda d: (d.process_index, d.id))
+    where = device.platform, device.device_kind, [each.id for each in devices]
     name = f"{function.__module__}.{function.__qualname__}"
-    made_from = repr((name, _nodes(structure), kinds, where, settings))
-    digest = hashlib.sha256(made_from.encode()).hexdigest()
+    unoptimized = jax.config.read("jax_disable_most_optimizations")
+    inputs = repr((name, _nodes(structure), kinds, where, settings, unoptimized))
+    path = None
+    if _is_lasting(function, static) and (folder := _cache_folder()) is not None:
+        path = folder / f"{function.__name__}_{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
+        with suppress(Exception):  # missing, damaged, or not readable by this version
+            return _load(path, inputs, devices)
 
     def on_arrays(*arrays: jax.Array) -> Any:
         remaining = iter(arrays)
@@ -157,52 +162,11 @@ def _compile(function: Callable[..., Any], leaves: list[Any], key: Any) -> Calla
         args, kwargs = jax.tree.unflatten(structure, filled)
         return function(*args, **kwargs)
 
-    # The name includes the digest, so that each program has its own file in JAX's cache.
-    on_arrays.__name__ = f"{function.__name__}_{digest[:16]}"
-    with _warning_once:  # other threads compile too
-        folder = None if _given_up or not _is_lasting(function, static) else _find_folder()
-    options = compiler_options(device.platform)
-    if folder is None:
-        with _our_cache.left():
-            return jax.jit(on_arrays).lower(*arrays).compile(options)
-
-    kept = _KeptProgram(folder, on_arrays.__name__, digest)
-    traced = kept.load()
-    trace = b"" if traced or spread or device.platform != "cpu" else _export(on_arrays, arrays)
-    # A new export is deserialized like a cached one, so that the next process hits JAX's cache.
-    call = traced or (export.deserialize(bytearray(trace)).call if trace else on_arrays)
-
-    def named(*arrays: jax.Array) -> Any:
-        return call(*arrays)
-
-    named.__name__ = on_arrays.__name__
-    lowered = jax.jit(named).lower(*arrays)
-    try:
-        with _our_cache:
-            program = lowered.compile(options)
-    except MemoryError:
-        raise
-    except Exception as error:  # from JAX, zlib or the operating system
-        kept.remove()
-        with _warning_once:
-            if isinstance(error, OSError) and not _given_up:  # a full disk
-                _given_up = True
-                _warn(f"{error.strerror or error} (set {CACHE_VARIABLE} to use another folder).")
-        with _our_cache.left():
-            return lowered.compile(options)
-    if traced is None:
-        kept.save(trace)
+    on_arrays.__name__ = function.__name__
+    program = jax.jit(on_arrays).lower(*arrays).compile(compiler_options(device.platform))
+    if path is not None:
+        _store(path, inputs, program)
     return program
-
-
-def _export(function: Callable[..., Any], arrays: list[Any]) -> bytes:
-    """Return the serialized trace of a function; empty if its result cannot be serialized."""
-    # For the CPU, even if JAX's default is a GPU.
-    exported = export.export(jax.jit(function), platforms=["cpu"])(*arrays)
-    try:
-        return bytes(exported.serialize())
-    except (ValueError, ImportError):  # types that are not registered, or no flatbuffers
-        return b""
 
 
 def _is_array(leaf: Any) -> bool:
@@ -240,13 +204,10 @@ def _nodes(structure: Any) -> Any:
 def compiler_options(platform: str) -> dict[str, str | bool]:
     """Return the options for a kind of device that this version of XLA supports."""
     known: dict[str, str | bool] = {}
-    every = _COMPILER_OPTIONS.get(platform, {})
-    for options in (every, *({name: value} for name, value in every.items())):
+    for name, value in _COMPILER_OPTIONS.get(platform, {}).items():
         with suppress(Exception):  # XLA raises several kinds
-            jax.jit(lambda x: x, compiler_options=options)(0)
-            known |= options
-            if options is every:
-                break
+            jax.jit(lambda x: x, compiler_options={name: value})(0)
+            known[name] = value
     return known
 
 
@@ -277,83 +238,54 @@ def _share_of_maps() -> float:
     return 0.0
 
 
-def keepable(kind: type[_T]) -> type[_T]:
-    """Register a NamedTuple for serialization, so that programs that return it can be cached.
-
-    A serialized trace refers to its result types by name, which only registered types have.
-    """
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    return export.register_namedtuple_serialization(kind, serialized_name=name)
-
-
-class _KeptProgram:
-    """A program in the cache folder: its trace, and JAX's executable of the same, unique name."""
-
-    def __init__(self, folder: Path, name: str, made_from: str) -> None:
-        self._folder, self._name, self._made_from = folder, name, made_from
-        self._trace = folder / f"trace_{name}"
-
-    def load(self) -> Callable[..., Any] | None:
-        """Return the traced function if there is one; remove files that do not match the digest."""
-        with suppress(Exception):  # missing or corrupt
-            content = self._trace.read_bytes()
-            digest, trace = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-            files = [self._trace, *self._compiled()]
-            if all(map(_is_private, files)) and digest == self._digest(trace):
-                return export.deserialize(bytearray(trace)).call if trace else None
-        self.remove()
-        return None
-
-    def save(self, trace: bytes) -> None:
-        """Store a trace, possibly empty, with a digest of it and JAX's executable."""
-        with suppress(OSError):  # disk full, or removed by another process
-            self._trace.touch()
-            for path in (self._trace, *self._compiled()):
-                path.chmod(0o600)
-            # A process that reads a partial write finds that the digest does not match.
-            self._trace.write_bytes(self._digest(trace) + trace)
-
-    def remove(self) -> None:
-        """Remove the trace and the executable."""
-        for path in (self._trace, *self._compiled()):
-            with suppress(OSError):
-                path.unlink()
-
-    def _compiled(self) -> list[Path]:
-        return sorted(self._folder.glob(f"jit_{self._name}-*"))
-
-    def _digest(self, trace: bytes) -> bytes:
-        digest = hashlib.sha256(f"{_environment()} {self._made_from}".encode())
-        for content in (trace, *(path.read_bytes() for path in self._compiled())):
-            digest.update(hashlib.sha256(content).digest())
-        return digest.digest()
+def _load(path: Path, inputs: str, devices: list[Any]) -> Callable[..., Any]:
+    """Load a program; raise if it is missing, damaged, or another, or if others can write to it."""
+    if not _is_private(path):
+        raise PermissionError(path)
+    content = path.read_bytes()
+    stored = content[_DIGEST_BYTES:]
+    if content[:_DIGEST_BYTES] != _digest(inputs, stored):
+        raise ValueError(path)
+    _initialize_lapack()
+    # Programs are native code: unpickling them adds no risk.
+    return serialize_executable.deserialize_and_load(
+        *pickle.loads(stored), backend=devices[0].client, execution_devices=devices
+    )
 
 
-@contextmanager
-def compilation_cache(folder: Path | None) -> Iterator[None]:
-    """Point JAX's cache, in this process, to our folder unless the user has configured it."""
-    config: Any = jax.config
-    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
-        yield
-        return
-    from jax.experimental.compilation_cache import compilation_cache
+@cache
+def _initialize_lapack() -> None:
+    # Only lowering does so, and a loaded program that calls LAPACK would crash.
+    jax.jit(jax.numpy.linalg.cholesky).lower(np.eye(1, dtype=np.float32))
 
-    ours = {
-        "jax_compilation_cache_dir": str(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0.0,
-        "jax_persistent_cache_min_entry_size_bytes": -1,
-        "jax_raise_persistent_cache_errors": True,
-    }
-    theirs = {name: getattr(config, name) for name in ours}
+
+def _store(path: Path, inputs: str, program: jax.stages.Compiled) -> None:
+    """Store a program with its digest; warn if there is no space."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        for name, value in ours.items():
-            config.update(name, value)
-        compilation_cache.reset_cache()
-        yield
-    finally:
-        for name, value in theirs.items():
-            config.update(name, value)
-        compilation_cache.reset_cache()
+        stored = pickle.dumps(serialize_executable.serialize(program))
+        partial.touch(0o600)
+        partial.write_bytes(_digest(inputs, stored) + stored)
+        partial.replace(path)
+    except OSError as error:  # a full disk
+        partial.unlink(missing_ok=True)
+        with _warning_once:
+            _warn(f"{error.strerror or error} (set {CACHE_VARIABLE} to use another folder).")
+    except Exception:  # not every device can serialize every program
+        return
+
+
+def _digest(inputs: str, stored: bytes) -> bytes:
+    return hashlib.sha256(f"{_environment()} {inputs} ".encode() + stored).digest()
+
+
+def _cache_folder() -> Path | None:
+    """Return the cache folder; None if there is none, or JAX's own cache is to be used."""
+    # A program that JAX has loaded from its cache cannot be serialized.
+    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+        return None
+    with _warning_once:  # other threads compile too
+        return _find_folder()
 
 
 @cache
@@ -379,9 +311,7 @@ def _find_folder() -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
-_our_cache = SharedContext(lambda: compilation_cache(_find_folder()))
-
-
+@cache  # once
 def _warn(why: str) -> None:
     warnings.warn(f"Compiled programs are not cached: {why}", SGPMICWarning, stacklevel=2)
 
@@ -419,10 +349,8 @@ def _environment() -> str:
         features = next(line for line in lines if line.startswith(("flags", "Features")))
     except (OSError, StopIteration):
         features = f"{platform.node()} {platform.processor()}"
-    # From Python 3.14 on, JAX compresses executables differently, under the same names.
-    packed = "zstd" if sys.version_info >= (3, 14) else ""
     flags = os.environ.get("XLA_FLAGS", "")
-    versions = jax.__version__, version("jaxlib"), packed
+    versions = sys.version, jax.__version__, version("jaxlib")
     digest = hashlib.sha256(repr((versions, flags, platform.machine(), features)).encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
-from sgpmic._runtime import SharedContext
 from sgpmic.learning.em import em_iteration, first_state, last_e_step
 from support.processes import of_one_device
 
@@ -64,34 +61,6 @@ def test_programs_compiled_ahead_are_those_that_run(
         Y[np.random.default_rng(0).random(Y.shape) < 0.1] = np.nan
     quick_fit(Y, settings.pop("n_clusters", "auto"), max_iter=1, **settings)
     assert [len(program) for program in programs] == [1, 1, 1]
-
-
-def test_a_shared_context_is_waited_for_even_where_leaving_it_fails() -> None:
-    @contextmanager
-    def failing() -> Iterator[None]:
-        yield
-        raise OSError("not left well")
-
-    inside, shared, events = threading.Event(), SharedContext(failing), []
-
-    def wait() -> None:
-        inside.wait(30)
-        with shared.left():
-            events.append("alone")
-
-    waiting = threading.Thread(target=wait, daemon=True)
-    waiting.start()
-
-    def enter_twice() -> None:
-        with shared, shared:
-            inside.set()
-            waiting.join(0.2)
-            events.append("in it")
-
-    with pytest.raises(OSError, match="not left"):
-        enter_twice()
-    waiting.join(30)
-    assert events == ["in it", "alone"]
 
 
 def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._runtime import announce, listening
 from sgpmic._types import Floats, Ints
@@ -59,10 +58,6 @@ class NumberOfClusters:
     #: Predicted adjusted Rand index with the true clusters, whatever their number.
     expected: list[float]
     modes: int  # density modes
-    shares: list[list[float]]  # relative cluster sizes for each candidate, largest first
-    #: Compared with the previous candidate, the relative size of the largest cluster that splits,
-    #: followed by those of its parts; empty if none does.
-    splits: list[list[float]]
 
 
 class Structure(NamedTuple):
@@ -143,7 +138,7 @@ def choose_number(
     chosen, which need not be the most probable one.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
-    inputs, modes, partitions = gather_evidence(Geometry(some, MOST_TRIED), tendency)
+    inputs, modes, _ = gather_evidence(Geometry(some, MOST_TRIED), tendency)
     outputs = judge.load_networks()["number of clusters"](inputs).mean(axis=0)
     probability, expected = softmax(outputs[:, 0]), outputs[:, 1]
     expected[0] = probability[0]  # for one cluster the ARI is either 1 or 0
@@ -158,12 +153,10 @@ def choose_number(
         probability[0] = expected[0] = _ONE_CLUSTER
     return NumberOfClusters(
         int(expected.argmax()) + 1,
-        list(range(1, len(partitions) + 1)),
+        list(range(1, len(probability) + 1)),
         probability.tolist(),
         np.clip(expected, 0.0, 1.0).tolist(),
         modes,
-        [_shares(labels) for labels in partitions],
-        [[], *map(_split, partitions[:-1], partitions[1:])],
     )
 
 
@@ -224,24 +217,6 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
         ]
     )
     return figures, outcome
-
-
-def _shares(labels: Ints) -> list[float]:
-    counts = np.sort(np.bincount(labels))[::-1]
-    return (counts[counts > 0] / len(labels)).tolist()
-
-
-def _split(before: Ints, after: Ints) -> list[float]:
-    """Return the relative sizes of the largest cluster that splits and of its parts."""
-    counts = contingency_matrix(before, after)
-    sizes, parents = counts.sum(axis=0), counts.argmax(axis=0)
-    families = [np.flatnonzero(parents == m) for m in range(len(counts))]
-    split = [m for m, parts in enumerate(families) if len(parts) > 1]
-    if not split:
-        return []
-    largest = max(split, key=lambda m: counts[m].sum())
-    parts = np.sort(sizes[families[largest]])[::-1]
-    return (np.append(counts[largest].sum(), parts) / len(before)).tolist()
 
 
 def _inputs(figures: Floats, about: Floats) -> Floats:

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -65,7 +64,7 @@ class Vote:
     """The result of a vote."""
 
     shares: Floats  # (n, k) calibrated membership probabilities, all positive
-    members: tuple[Member, ...]
+    members: Sequence[Member]
     failures: Mapping[str, str]  # why members did not vote, by name
 
 
@@ -87,29 +86,29 @@ def vote_on(
     return replace(vote, shares=own)
 
 
-class Ballots(NamedTuple):
-    """Partitions of the members that vote, the judge's opinion of them, and the vote shares."""
+def count_votes(
+    geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()
+) -> tuple[dict[str, Ints], judge.Opinion, Floats, dict[str, str]]:
+    """Combine all members' partitions by a weighted vote, except those that repeat a known one.
 
-    labels: dict[str, Ints]
-    opinion: judge.Opinion
-    shares: Floats  # (n, k), not calibrated
-    failures: Mapping[str, str]
-
-
-def count_votes(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Ballots:
-    """Combine all members' partitions by a weighted vote, except those that repeat a known one."""
+    Return their labels by member, the judge's opinion of them, the vote shares (n, k), and why the
+    others did not vote.
+    """
     labels, failures = cluster_all(geometry, n_clusters)
-    repeated = dict.fromkeys(
-        name
-        for (name, each), levels in product(labels.items(), known)
-        if contingency_matrix(levels, each).max(axis=1).sum() >= _REPEATED * len(each)
-    )
+    repeated = [
+        name for name, each in labels.items() if any(_determines(levels, each) for levels in known)
+    ]
     if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
         labels = {name: each for name, each in labels.items() if name not in repeated}
     opinion = judge.penalize_small(judge.judge(geometry, labels, n_clusters))
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
-    return Ballots(labels, opinion, shares, failures)
+    return labels, opinion, shares, failures
+
+
+def _determines(levels: Ints, labels: Ints) -> bool:
+    common = contingency_matrix(levels, labels)
+    return bool(common.max(axis=1).sum() >= _REPEATED * len(labels))
 
 
 def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
@@ -119,41 +118,10 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     agreement = judge.pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]
     cuts = opinion.indices[:, judge.INDICES.index("raw cut")]
     figures = np.column_stack([opinion.weights, opinion.expected, agreement, cuts]).tolist()
-    by_member = zip(labels.items(), figures, strict=True)
-    members = tuple(Member(*named, *values) for named, values in by_member)
+    members = [
+        Member(*named, *values) for named, values in zip(labels.items(), figures, strict=True)
+    ]
     return Vote(calibrated(geometry, shares, opinion), members, failures)
-
-
-#: Kinds of members by prefix of their names: description, and the clusters they find.
-_KINDS = {
-    ("k-means", "Ward"): ("k-means and Ward's method", "round clusters"),
-    ("Gaussian mixture",): ("Gaussian mixtures", "elongated clouds that may overlap"),
-    ("spectral", "modes", "Genie"): (
-        "Spectral clustering, Genie and modes of the density",
-        "clusters of any shape, separated by gaps or valleys",
-    ),
-    ("latent classes", "sparse k-means"): (
-        "Latent classes and sparse k-means",
-        "clusters in some of the features, whatever their distributions",
-    ),
-    ("subspaces",): ("Subspace clustering", "clusters that are linear subspaces"),
-}
-#: Minimum total weight for a kind of member to be named as dominant.
-_MOST_WEIGHT = 0.5
-
-
-def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
-    """Return a sentence that explains a vote (``SGPMIC.committee_``); '' if there was none."""
-    if not committee:
-        return ""
-    weights = {
-        kind: sum(m["weight"] for m in committee if str(m["name"]).startswith(beginnings))
-        for beginnings, kind in _KINDS.items()
-    }
-    names, found = max(weights, key=lambda kind: weights[kind])
-    if weights[names, found] < _MOST_WEIGHT:
-        return "No kind of clustering stands out here: the votes of different ones were averaged."
-    return f"{names} count most here ({100 * weights[names, found]:.0f} %): {found}."
 
 
 def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> Floats:

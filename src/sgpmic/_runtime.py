@@ -38,9 +38,8 @@ def double_precision() -> AbstractContextManager[None]:
     return experimental.enable_x64(True)  # type: ignore[attr-defined,unused-ignore]
 
 
-@cache
+@cache  # finding the libraries takes milliseconds, setting their threads microseconds
 def _thread_pools() -> ThreadpoolController:
-    # Cached, because finding the libraries takes milliseconds, setting their threads microseconds.
     import scipy.linalg.cython_lapack  # noqa: F401  (only loaded libraries are found)
 
     return ThreadpoolController()

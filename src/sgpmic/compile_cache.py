@@ -24,7 +24,6 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
-from dataclasses import is_dataclass
 from functools import cache, update_wrapper
 from importlib.metadata import version
 from pathlib import Path
@@ -46,7 +45,8 @@ MOST_BYTES = 512 * 2**20
 #: Keeps several threads from issuing the same warning.
 _warning_once = threading.Lock()
 _DIGEST_BYTES = hashlib.sha256().digest_size
-#: Maximum number of programs kept in memory; each takes about 17 MB.
+#: Maximum number of programs kept in memory. Each takes about 17 MB and two hundred memory maps, of
+#: which Linux allows a process 65 530; beyond these the compiler aborts.
 MOST_PROGRAMS = 60
 
 #: XLA compiler options, by kind of device. On a GPU, slices are fused into matrix products without
@@ -70,7 +70,7 @@ _programs: list[Program[Any]] = []
 class Program(Generic[_R]):
     """A function compiled per argument signature: arrays are traced, other arguments static.
 
-    Not to be called inside another. :func:`release_programs` clears the compilation caches.
+    Not to be called inside another.
     """
 
     def __init__(self, function: Callable[..., _R]) -> None:
@@ -149,9 +149,10 @@ def _compile(function: Callable[..., Any], leaves: list[Any], key: Any) -> Calla
     where = device.platform, device.device_kind, [each.id for each in devices]
     name = f"{function.__module__}.{function.__qualname__}"
     unoptimized = jax.config.read("jax_disable_most_optimizations")
-    inputs = repr((name, _nodes(structure), kinds, where, settings, unoptimized))
+    inputs = repr((name, structure, kinds, where, settings, unoptimized))
     path = None
-    if _is_lasting(function, static) and (folder := _cache_folder()) is not None:
+    # A function with a closure depends on more than its inputs.
+    if function.__closure__ is None and (folder := _cache_folder()) is not None:
         path = folder / f"{function.__name__}_{hashlib.sha256(inputs.encode()).hexdigest()[:16]}"
         with suppress(Exception):  # missing, damaged, or not readable by this version
             return _load(path, inputs, devices)
@@ -187,19 +188,6 @@ def _kind(leaf: Any) -> Any:
     return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False), _placement(leaf)
 
 
-def _is_lasting(function: Callable[..., Any], static: list[Any]) -> bool:
-    """Return whether a function and its static arguments are identified by names and reprs."""
-    return function.__closure__ is None and all(
-        leaf is _ARRAY or isinstance(leaf, bool | int | float | str) or is_dataclass(leaf)
-        for leaf in static
-    )
-
-
-def _nodes(structure: Any) -> Any:
-    """Return the node types and auxiliary data of a pytree, recursively."""
-    return structure.node_data(), [_nodes(child) for child in structure.children()]
-
-
 @cache
 def compiler_options(platform: str) -> dict[str, str | bool]:
     """Return the options for a kind of device that this version of XLA supports."""
@@ -212,15 +200,10 @@ def compiler_options(platform: str) -> dict[str, str | bool]:
 
 
 def release_programs() -> None:
-    """Clear the compilation caches if there are many programs, or half the memory maps are used.
-
-    A fit of a new shape takes about a thousand maps. Linux allows a process 65 530, beyond which
-    the compiler aborts.
-    """
-    if _share_of_maps() > 0.5 or sum(map(len, _programs)) > MOST_PROGRAMS:
+    """Clear the compilation caches if there are many programs."""
+    if sum(map(len, _programs)) > MOST_PROGRAMS:
         clear_programs()
-        with suppress(AttributeError, OSError):  # glibc only
-            # Otherwise the freed memory is not returned to the system.
+        with suppress(AttributeError, OSError):  # only glibc keeps the freed memory
             ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -231,20 +214,11 @@ def clear_programs() -> None:
     gc.collect()
 
 
-def _share_of_maps() -> float:
-    with suppress(OSError, ValueError):  # not Linux
-        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
-        return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
-    return 0.0
-
-
 def _load(path: Path, inputs: str, devices: list[Any]) -> Callable[..., Any]:
     """Load a program; raise if it is missing, damaged, or another, or if others can write to it."""
-    if not _is_private(path):
-        raise PermissionError(path)
     content = path.read_bytes()
     stored = content[_DIGEST_BYTES:]
-    if content[:_DIGEST_BYTES] != _digest(inputs, stored):
+    if not _is_private(path.lstat()) or content[:_DIGEST_BYTES] != _digest(inputs, stored):
         raise ValueError(path)
     _initialize_lapack()
     # Programs are native code: unpickling them adds no risk.
@@ -299,7 +273,7 @@ def _find_folder() -> Path | None:
         folder = base / f"programs-{_environment()[:16]}"
         for place in (base, folder):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not _is_private(place, follow_symlinks=True):
+            if not _is_private(place.stat()):
                 _warn(
                     f"{place} belongs to another user, or others can write to it. Revoke write "
                     f"access (chmod go-w), or set {CACHE_VARIABLE} to a folder of your own."
@@ -316,9 +290,8 @@ def _warn(why: str) -> None:
     warnings.warn(f"Compiled programs are not cached: {why}", SGPMICWarning, stacklevel=2)
 
 
-def _is_private(path: Path, *, follow_symlinks: bool = False) -> bool:
+def _is_private(status: os.stat_result) -> bool:
     """Return whether a file or folder is owned by this user and not writable by others."""
-    status = path.stat(follow_symlinks=follow_symlinks)
     if not hasattr(os, "getuid"):  # Windows, where user folders are private
         return True
     return status.st_uid == os.getuid() and not status.st_mode & 0o022

@@ -45,7 +45,8 @@ class Counted:
     def __init__(self) -> None:
         self.traced = traced = [0]
 
-        def power(x: jax.Array, exponent: int) -> jax.Array:
+        # Not a closure, which is not kept.
+        def power(x: jax.Array, exponent: int, traced: list[int] = traced) -> jax.Array:
             traced[0] += 1
             return x**exponent
 
@@ -60,9 +61,7 @@ class Counted:
 
 
 @pytest.fixture
-def power(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    # It counts in a closure, which is not kept otherwise.
-    monkeypatch.setattr(compile_cache, "_is_lasting", lambda *_: True)
+def power() -> Counted:
     return Counted()
 
 
@@ -249,13 +248,10 @@ def test_an_exception_in_a_program_is_the_callers(
 
 
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, FloatingPointError])
-def test_an_exception_while_tracing_is_the_callers(
-    folder: Path, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compile_cache, "_is_lasting", lambda *_: True)
-    calls = []
+def test_an_exception_while_tracing_is_the_callers(folder: Path, kind: type[BaseException]) -> None:
+    calls: list[int] = []
 
-    def fail(x: jax.Array) -> jax.Array:
+    def fail(x: jax.Array, calls: list[int] = calls, kind: Any = kind) -> jax.Array:
         calls.append(1)
         raise kind("full")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -14,9 +13,9 @@ from scipy.special import softmax
 from sgpmic._runtime import announce, listening
 from sgpmic._types import Floats, Ints
 from sgpmic.committee import judge
-from sgpmic.committee.dimensions import MOST_EXAMINED, NumberOfDimensions, View, choose_dimensions
+from sgpmic.committee.dimensions import NumberOfDimensions, View, choose_dimensions, sampled
 from sgpmic.committee.geometry import Geometry, without_copies
-from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
+from sgpmic.committee.members import MEMBERS, best_bic, cluster_all, find_modes
 from sgpmic.committee.tendency import IMPLAUSIBLE, ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.preprocessing import sample_numbers
@@ -25,10 +24,9 @@ from sgpmic.process_group import ProcessGroup
 #: Maximum number of rows for the votes on the number of clusters.
 MOST_VOTED_ON = 600
 
-#: Cache of results, newest last: a grid search fits the same rows many times.
+#: Cache of results: a grid search fits the same rows many times.
 _found: dict[Any, Any] = {}
 _MOST_REMEMBERED = 64
-_remembering = threading.Lock()
 _R = TypeVar("_R")
 
 #: Bounds of the largest number of clusters tried, which is otherwise the number of modes plus two.
@@ -44,8 +42,6 @@ _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 N_FIGURES = 10 + len(judge.INDICES)
 #: Minimum probability of one cluster where noise with the same categories looks the same.
 _ONE_CLUSTER = 0.5
-#: Upper limit of the BIC per row, used if no mixture could be fitted.
-_MOST_BIC = 1e3
 
 
 @dataclass(frozen=True)
@@ -93,9 +89,7 @@ def examine(
 
 def distinct_sample(view: View, group: ProcessGroup) -> tuple[Floats, Ints]:
     """Return scaled rows of all processes without copies, and their indices in the sample."""
-    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    # Bitwise identical on all processes.
-    sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
+    sample = view.scaler.transform(sampled(view.rows, group))
     distinct, _ = without_copies(sample, view.n_factors)
     return sample[distinct], distinct
 
@@ -115,15 +109,14 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     """Return ``find(sample, **options)``, cached by the content of the sample."""
     digest = hashlib.sha256(sample.tobytes()).hexdigest()
     # The sample already determines the mixed table that it represents.
-    known = {name: value for name, value in options.items() if name != "mixed"}
-    key = (find.__name__, sample.shape, digest, *known.items())
+    known = [item for item in options.items() if item[0] != "mixed"]
+    key = (find.__name__, sample.shape, digest, *known)
     found: _R | None = _found.get(key)
     if found is None:
         found = find(sample, **options)  # threads may compute the same twice, but never wait
-        with _remembering:
-            _found[key] = found
-            while len(_found) > _MOST_REMEMBERED:
-                del _found[next(iter(_found))]
+        if len(_found) >= _MOST_REMEMBERED:
+            _found.clear()
+        _found[key] = found
     return found
 
 
@@ -200,7 +193,6 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
     outcome = shares.argmax(axis=1)
     gap = _compactness(noise, k) - _compactness(geometry, k)
     stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE)[0], k)
-    bic = min(min(mixture_bic(geometry, k, each) for each in COVARIANCE_TYPES), _MOST_BIC)
     figures = np.array(
         [
             float(w @ opinion.expected),
@@ -210,7 +202,7 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
             float(shares.max(axis=1).mean()),
             gap,
             stability,
-            bic,
+            best_bic(geometry, k),
             np.log(k),
             -abs(np.log(k / modes)),
             *judge.validity_indices(geometry, [outcome], k)[0],

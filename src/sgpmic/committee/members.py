@@ -29,10 +29,8 @@ from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import N_BINS, N_NEIGHBORS, Geometry
 
-#: Covariance types of the mixtures.
-COVARIANCE_TYPES = ("full", "tied", "diag")
-#: Added to the variances of mixtures.
-_VARIANCE_FLOOR = 1e-4
+#: Added to the variances of mixtures; the upper limit of their BIC per row.
+_VARIANCE_FLOOR, _MOST_BIC = 1e-4, 1e3
 #: Random initializations of a mixture, by covariance type; EM iterations of each before the best is
 #: continued, and the maximum number of rows for these.
 _STARTS, _SHORT_RUN, _SHORT_ROWS = {"full": 5, "diag": 10}, 10, 1000
@@ -111,13 +109,14 @@ def _mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
     return np.asarray(mixture.predict(geometry.components))
 
 
-def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
-    """Return the BIC per row of a member's Gaussian mixture; infinite if the fit fails."""
-    try:
-        mixture = geometry.once(fit_mixture, k, covariance_type)
-    except _FAILURES:
-        return float("inf")
-    return float(mixture.bic(geometry.components)) / len(geometry)
+def best_bic(geometry: Geometry, k: int) -> float:
+    """Return the lowest BIC per row of the members' Gaussian mixtures; a limit if all fits fail."""
+    found = [_MOST_BIC]
+    for covariance_type in ("full", "tied", "diag"):
+        with suppress(*_FAILURES):
+            mixture = geometry.once(fit_mixture, k, covariance_type)
+            found.append(float(mixture.bic(geometry.components)) / len(geometry))
+    return min(found)
 
 
 def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:

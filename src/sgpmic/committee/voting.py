@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -96,7 +97,9 @@ def count_votes(
     """
     labels, failures = cluster_all(geometry, n_clusters)
     repeated = [
-        name for name, each in labels.items() if any(_determines(levels, each) for levels in known)
+        name
+        for (name, each), levels in product(labels.items(), known)
+        if contingency_matrix(levels, each).max(axis=1).sum() >= _REPEATED * len(each)
     ]
     if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
@@ -104,11 +107,6 @@ def count_votes(
     opinion = judge.penalize_small(judge.judge(geometry, labels, n_clusters))
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
     return labels, opinion, shares, failures
-
-
-def _determines(levels: Ints, labels: Ints) -> bool:
-    common = contingency_matrix(levels, labels)
-    return bool(common.max(axis=1).sum() >= _REPEATED * len(labels))
 
 
 def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:

@@ -76,19 +76,15 @@ class Program(Generic[_R]):
     def __init__(self, function: Callable[..., _R]) -> None:
         self.function = function
         self._begun: dict[Any, Future[Callable[..., _R]]] = {}  # by call signature
-        self._lock = threading.Lock()
         update_wrapper(self, function)
         _programs.append(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> _R:
         """Call the function, compiling it first if necessary."""
         key, leaves = _key(args, kwargs)
-        with self._lock:
-            program = self._begun.get(key)
-            if is_new := program is None:
-                program = self._begun[key] = Future()
-        if is_new:
-            self._compile(program, key, leaves)
+        program = self._begun.setdefault(key, new := Future())
+        if program is new:
+            self._compile(new, key, leaves)
         return program.result()(*filter(_is_array, leaves))
 
     def prepare(self, *args: Any, **kwargs: Any) -> bool:
@@ -99,15 +95,13 @@ class Program(Generic[_R]):
         """
         key, leaves = _key(args, kwargs)
         _, _, device, settings = key
-        with self._lock:
-            if device.platform != "cpu" or key in self._begun:
-                return False
-            program = self._begun[key] = Future()
+        if device.platform != "cpu" or self._begun.setdefault(key, new := Future()) is not new:
+            return False
 
         def compile_like_caller() -> None:  # these JAX settings are thread-local
             double = double_precision() if settings[0] else nullcontext()
             with double, jax.default_device(device):
-                self._compile(program, key, leaves)
+                self._compile(new, key, leaves)
 
         threading.Thread(target=compile_like_caller, name="compiling").start()
         return True

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic import compile_cache
@@ -31,11 +32,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     compile_cache._warn.cache_clear()
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()  # otherwise JAX would go on using its own
     compile_cache._find_folder.cache_clear()
     found = compile_cache._find_folder()
     assert found is not None
     yield found
     jax.config.update("jax_compilation_cache_dir", before)
+    compilation_cache.reset_cache()
     compile_cache._find_folder.cache_clear()
 
 

@@ -82,7 +82,8 @@ class Program(Generic[_R]):
     def __call__(self, *args: Any, **kwargs: Any) -> _R:
         """Call the function, compiling it first if necessary."""
         key, leaves = _key(args, kwargs)
-        program = self._begun.setdefault(key, new := Future())
+        new: Future[Callable[..., _R]] = Future()
+        program = self._begun.setdefault(key, new)
         if program is new:
             self._compile(new, key, leaves)
         return program.result()(*filter(_is_array, leaves))
@@ -95,7 +96,8 @@ class Program(Generic[_R]):
         """
         key, leaves = _key(args, kwargs)
         _, _, device, settings = key
-        if device.platform != "cpu" or self._begun.setdefault(key, new := Future()) is not new:
+        new: Future[Callable[..., _R]] = Future()
+        if device.platform != "cpu" or self._begun.setdefault(key, new) is not new:
             return False
 
         def compile_like_caller() -> None:  # these JAX settings are thread-local
@@ -216,8 +218,9 @@ def _load(path: Path, inputs: str, devices: list[Any]) -> Callable[..., Any]:
         raise ValueError(path)
     _initialize_lapack()
     # Programs are native code: unpickling them adds no risk.
+    program, in_tree, out_tree = pickle.loads(stored)
     return serialize_executable.deserialize_and_load(
-        *pickle.loads(stored), backend=devices[0].client, execution_devices=devices
+        program, in_tree, out_tree, backend=devices[0].client, execution_devices=devices
     )
 
 
@@ -249,8 +252,9 @@ def _digest(inputs: str, stored: bytes) -> bytes:
 
 def _cache_folder() -> Path | None:
     """Return the cache folder; None if there is none, or JAX's own cache is to be used."""
+    config: Any = jax.config
     # A program that JAX has loaded from its cache cannot be serialized.
-    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+    if config.jax_compilation_cache_dir or not config.jax_enable_compilation_cache:
         return None
     with _warning_once:  # other threads compile too
         return _find_folder()

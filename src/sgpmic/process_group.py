@@ -46,8 +46,9 @@ class ProcessGroup:
     def __init__(
         self, n_own: int, devices: Sequence[Any] | None = None, *, alone: bool = False
     ) -> None:
-        everybody = jax.process_count(), jax.process_index()
-        self.n_processes, self.process = (1, 0) if alone else everybody
+        self.n_processes, self.process = jax.process_count(), jax.process_index()
+        if alone:
+            self.n_processes, self.process = 1, 0
         if devices is None:
             devices = jax.devices() if self.n_processes > 1 else [default_device()]
         # Rows are in the order of the processes, and devices must be too.

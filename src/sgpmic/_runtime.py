@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -38,40 +38,62 @@ def double_precision() -> AbstractContextManager[None]:
     return experimental.enable_x64(True)  # type: ignore[attr-defined,unused-ignore]
 
 
-@cache  # finding the libraries takes milliseconds, setting their threads microseconds
+@cache
 def _thread_pools() -> ThreadpoolController:
+    # Cached, because finding the libraries takes milliseconds, setting their threads microseconds.
     import scipy.linalg.cython_lapack  # noqa: F401  (only loaded libraries are found)
 
     return ThreadpoolController()
 
 
-class _OneBlasThread:
-    """Context manager that limits BLAS to one thread, for several Python threads.
+class SharedContext:
+    """Reference-counted context manager for process-wide settings that several threads need.
 
-    The first to enter limits it and the last to exit restores the previous numbers: otherwise one
-    would restore them while others still compute.
+    The first thread enters it and the last one exits it: otherwise one thread would restore the
+    settings while others still need them changed.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._context = context
+        self._changed = threading.Condition()
         self._users = 0
-        self._before: list[tuple[Any, int]] = []
+        self._entered = ExitStack()
 
     def __enter__(self) -> None:
-        with self._lock:
+        with self._changed:
             if not self._users:
-                pools = [p for p in _thread_pools().lib_controllers if p.user_api == "blas"]
-                self._before = [(pool, pool.num_threads) for pool in pools]
-                for pool in pools:
-                    _set_threads(pool, 1)
+                self._entered.enter_context(self._context())
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._lock:
+        with self._changed:
             self._users -= 1
             if not self._users:
-                for pool, number in self._before:
-                    _set_threads(pool, number)
+                try:
+                    self._entered.close()
+                finally:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Wait until no thread is inside, and keep others out; not to be called from inside."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._users)
+            yield
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Limit BLAS to one thread, and restore the previous numbers on exit."""
+    pools = [p for p in _thread_pools().lib_controllers if p.user_api == "blas"]
+    before = [(pool, pool.num_threads) for pool in pools]
+    for pool in pools:
+        _set_threads(pool, 1)
+    try:
+        yield
+    finally:
+        for pool, number in before:
+            _set_threads(pool, number)
 
 
 def _set_threads(pool: Any, number: int) -> None:
@@ -83,33 +105,45 @@ def _set_threads(pool: Any, number: int) -> None:
         pool.set_num_threads(number)
 
 
-_one_blas_thread = _OneBlasThread()
-#: Whether this process was forked after JAX had started, whose threads and locks do not survive
-#: that: a child that computes would wait for them forever.
-_lost_jax = False
+_one_blas_thread = SharedContext(_one_thread)
+
+
+#: The process in which JAX has started. Its threads and locks do not survive a fork: a child that
+#: computes would wait for them forever.
+_jax_process: int | None = None
+
+
+def _before_fork() -> None:
+    """Note whether JAX has started, while its lock cannot yet be held by a lost thread."""
+    global _jax_process
+    from jax._src import xla_bridge
+
+    # No public function tells without initializing the backends; without this one, we only know
+    # whether this package has computed.
+    started = getattr(xla_bridge, "backends_are_initialized", None)
+    if _jax_process is None and started is not None and started():
+        _jax_process = os.getpid()
 
 
 def _after_fork() -> None:
-    global _one_blas_thread, _lost_jax
-    from jax._src import xla_bridge
-
-    _one_blas_thread = _OneBlasThread()  # another thread may have held the lock
-    # No public function tells without starting JAX or waiting for its locks.
-    _lost_jax = bool(getattr(xla_bridge, "_backends", True))
+    global _one_blas_thread
+    _one_blas_thread = SharedContext(_one_thread)  # another thread may have held the lock
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def refuse_after_fork() -> None:
     """Raise if this process was forked after JAX had computed in its parent: it would hang."""
-    if _lost_jax:
+    global _jax_process
+    if _jax_process not in (None, os.getpid()):
         raise RuntimeError(
             "This process was forked after its parent had used JAX, which leaves JAX "
             "unusable: start processes with multiprocessing.get_context('spawn') or 'forkserver', "
             "with joblib's default backend, or fork before the first fit or predict."
         )
+    _jax_process = os.getpid()
 
 
 @contextmanager

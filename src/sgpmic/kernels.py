@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array, export, lax
 
 from sgpmic.exceptions import InvalidParameterError
 
@@ -412,6 +412,13 @@ def _register(kernel_type: type[Kernel]) -> None:
         return like(pattern, ard=ard, **dict(zip(names, leaves, strict=True)))
 
     jax.tree_util.register_pytree_with_keys(kernel_type, flatten_with_keys, unflatten)
+    # For cached exports (compile_cache): ARD is a kernel's only auxiliary data.
+    export.register_pytree_node_serialization(
+        kernel_type,
+        serialized_name=f"{kernel_type.__module__}.{kernel_type.__qualname__}",
+        serialize_auxdata=lambda ard: bytes([ard]),
+        deserialize_auxdata=lambda ard: ard == b"\1",
+    )
 
 
 for _kernel_type in KERNELS.values():

@@ -13,7 +13,8 @@ from sklearn.preprocessing import scale
 
 from sgpmic.committee.dimensions import MOST_EXAMINED, committee_view
 from sgpmic.committee.geometry import Geometry
-from sgpmic.committee.voting import Vote, consensus, take_vote
+from sgpmic.committee.members import MEMBERS
+from sgpmic.committee.voting import Vote, consensus, explain_vote, take_vote
 from sgpmic.learning.preprocessing import fit_scaler, sample_numbers
 from sgpmic.process_group import ProcessGroup
 
@@ -122,3 +123,17 @@ def test_agreement_is_the_adjusted_rand_index() -> None:
     ]
     assert [member.agreement for member in vote.members] == pytest.approx(expected, rel=1e-12)
     assert len(set(expected)) > 3, "members differ"
+
+
+def test_why_a_vote_went_as_it_did() -> None:
+    assert explain_vote([]) == ""
+    genie = [{"name": "Genie, 0.3", "weight": 0.5}, {"name": "modes of the density", "weight": 0.2}]
+    others = [{"name": "k-means", "weight": 0.3}, {"name": "Ward", "weight": 0.0, "reason": "…"}]
+    sentence = explain_vote(genie + others)
+    assert sentence.startswith("Spectral clustering, Genie and modes of the density count most")
+    assert "70 %" in sentence
+    assert "gaps" in sentence
+    for name in MEMBERS:  # every member is of one kind
+        assert "(100 %)" in explain_vote([{"name": name, "weight": 1.0}]), name
+    equal = [{"name": name, "weight": 0.25} for name in ("k-means", "Genie, 0.3", "subspaces")]
+    assert "No kind" in explain_vote([*equal, {"name": "Gaussian mixture, full", "weight": 0.25}])

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -50,6 +51,7 @@ def test_few_programs_for_many_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     for program in programs:
         program.clear_cache()
     monkeypatch.setitem(projection._STEPS, "cpu", (1, 40))  # hardly a row settles with one step
+    monkeypatch.setattr(compile_cache, "_find_folder", lambda: None)  # traces have no weak types
     for n_rows in (1, 7, 128, 600):
         model.score_samples(digits(n_rows) + 0.5)
     # Clusters are padded to eight, sixteen, …
@@ -74,26 +76,33 @@ def test_padding_changes_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -
 
 SCRIPT = """
 import warnings; warnings.simplefilter("ignore")
-import numpy as np
-from sgpmic import EM, SGPMIC, compile_cache
-counts = dict.fromkeys(("_load", "_store"), 0)
-def count(name, function):
-    def counted(*args):
-        result = function(*args)
-        counts[name] += 1
-        return result
-    setattr(compile_cache, name, counted)
-for name in counts:
-    count(name, getattr(compile_cache, name))
+import jax, numpy as np
+from jax import monitoring
+from sgpmic import EM, SGPMIC
+from sgpmic.learning import em
+traced, run_e_steps = [], em.run_e_steps
+def run_and_note(*args):
+    traced.append(1)
+    return run_e_steps(*args)
+em.run_e_steps = run_and_note
+counts = {}
+def count(event, **_):
+    counts[event] = counts.get(event, 0) + 1
+monitoring.register_event_listener(count)
 Y = np.random.default_rng(0).normal(size=(60, 3))
 model = SGPMIC(2, committee=None, max_iter=1, n_inducing=5, em=EM(m_steps=2), random_state=0).fit(Y)
 model.predict(Y + 1.0)
-print(*counts.values(), model.lower_bound_)
+assert jax.config.jax_compilation_cache_dir is None
+print(counts.get("/jax/compilation_cache/cache_hits", 0),
+      counts.get("/jax/compilation_cache/cache_misses", 0), len(traced), model.lower_bound_)
 """
 
 
-def run(cache: str) -> tuple[int, int, str]:
-    """Fit in a process of its own; return the programs found and stored, and the bound."""
+def run(cache: str) -> tuple[int, int, int, str]:
+    """Fit in a process of its own.
+
+    Return programs found, programs compiled, how often an iteration was traced, and the bound.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("JAX_COMP")}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
@@ -103,27 +112,38 @@ def run(cache: str) -> tuple[int, int, str]:
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    found, stored, bound = done.stdout.split()
-    return int(found), int(stored), bound
+    found, compiled, traced, bound = done.stdout.split()
+    return int(found), int(compiled), int(traced), bound
 
 
 @pytest.mark.slow
 def test_a_second_process_traces_and_compiles_nothing(tmp_path: Path) -> None:
-    found, stored, bound = run(str(tmp_path))
-    assert (found, stored > 3) == (0, True)
+    found, compiled, traced, bound = run(str(tmp_path))
+    assert (found, compiled > 3, traced) == (0, True, 1)
     # What a killed process has left of a program is compiled again, without a word.
-    (damaged,) = tmp_path.rglob("first_state_*")
+    (damaged,) = tmp_path.rglob("jit_first_state_*")
     whole = damaged.stat().st_size
     damaged.write_bytes(damaged.read_bytes()[:100])
-    assert run(str(tmp_path)) == (stored - 1, 1, bound)
+    assert run(str(tmp_path)) == (compiled - 1, 1, 0, bound)
     assert damaged.stat().st_size == pytest.approx(whole, rel=0.01), "the next one finds it whole"
     # The same without a folder, to the last bit.
-    assert run("") == (0, 0, bound)
+    found, _, traced, same = run("")
+    assert (found, traced, same) == (0, 1, bound)
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(compile_cache.CACHE_VARIABLE, "")
     assert compile_cache._find_folder.__wrapped__() is None
+
+
+def test_a_users_own_cache_is_left_alone(tmp_path: Path) -> None:
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        with compile_cache.compilation_cache(tmp_path / "ours"):
+            assert jax.config.jax_compilation_cache_dir == str(tmp_path)
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
 
 
 def test_the_folder_does_not_grow_without_end(tmp_path: Path) -> None:
@@ -143,8 +163,8 @@ def test_other_environments_have_other_programs(
     environment = compile_cache._environment.__wrapped__
     before = environment()
     assert environment() == before
-    if what == "python":
-        monkeypatch.setattr(compile_cache.sys, "version", "3.99")
+    if what == "python":  # 3.14 packs programs differently
+        monkeypatch.setattr(compile_cache.sys, "version_info", (3, 14))
     elif what == "jax":
         monkeypatch.setattr(compile_cache.jax, "__version__", "0.0")
     elif what == "flags":

@@ -4,8 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sgpmic import SGPMIC, Committee
+from sgpmic._runtime import SharedContext
 from sgpmic.learning.em import em_iteration, first_state, last_e_step
 from support.processes import of_one_device
 
@@ -63,6 +66,34 @@ def test_programs_compiled_ahead_are_those_that_run(
     assert [len(program) for program in programs] == [1, 1, 1]
 
 
+def test_a_shared_context_is_waited_for_even_where_leaving_it_fails() -> None:
+    @contextmanager
+    def failing() -> Iterator[None]:
+        yield
+        raise OSError("not left well")
+
+    inside, shared, events = threading.Event(), SharedContext(failing), []
+
+    def wait() -> None:
+        inside.wait(30)
+        with shared.left():
+            events.append("alone")
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+
+    def enter_twice() -> None:
+        with shared, shared:
+            inside.set()
+            waiting.join(0.2)
+            events.append("in it")
+
+    with pytest.raises(OSError, match="not left"):
+        enter_twice()
+    waiting.join(30)
+    assert events == ["in it", "alone"]
+
+
 def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -> None:
     anywhere = quick_fit(table, max_iter=1)
     model = quick_fit(table, max_iter=1, computation__device="cpu")
@@ -72,6 +103,25 @@ def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -
     if not any(device.platform == "gpu" for device in jax.devices()):
         with pytest.raises(ValueError, match="JAX finds none here"):
             model.set_params(computation__device="gpu").transform(table)
+
+
+@pytest.mark.slow
+def test_many_shapes_do_not_use_up_the_memory_maps(
+    table: Floats, quick_fit: Fit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled programs are let go before Linux's limit is reached, and only then."""
+    em_iteration.clear_cache()
+    quick_fit(table, max_iter=1)
+    quick_fit(table, max_iter=1, n_inducing=9)
+    assert len(em_iteration) == 2
+    read = Path.read_text
+
+    def scarce(path: Path, *arguments: Any, **options: Any) -> str:
+        return "1000" if path.name == "max_map_count" else read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", scarce)
+    quick_fit(table, max_iter=1)
+    assert len(em_iteration) == 1
 
 
 def run(code: str, timeout: float = 300.0) -> str:

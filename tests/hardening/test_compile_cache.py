@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from jax.experimental.compilation_cache import compilation_cache
+from jax import export
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic import compile_cache
@@ -26,19 +26,17 @@ from sgpmic.kernels import RBF
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder of our own, without JAX's cache."""
+    """Return a folder of our own, in which JAX keeps what it compiles as well."""
     monkeypatch.setenv(compile_cache.CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setattr(compile_cache, "_programs", [])
-    compile_cache._warn.cache_clear()
+    monkeypatch.setattr(compile_cache, "_given_up", False)
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
-    compilation_cache.reset_cache()  # otherwise JAX would go on using its own
     compile_cache._find_folder.cache_clear()
     found = compile_cache._find_folder()
     assert found is not None
     yield found
     jax.config.update("jax_compilation_cache_dir", before)
-    compilation_cache.reset_cache()
     compile_cache._find_folder.cache_clear()
 
 
@@ -48,8 +46,7 @@ class Counted:
     def __init__(self) -> None:
         self.traced = traced = [0]
 
-        # Not a closure, which is not kept.
-        def power(x: jax.Array, exponent: int, traced: list[int] = traced) -> jax.Array:
+        def power(x: jax.Array, exponent: int) -> jax.Array:
             traced[0] += 1
             return x**exponent
 
@@ -64,18 +61,20 @@ class Counted:
 
 
 @pytest.fixture
-def power() -> Counted:
+def power(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    # It counts in a closure, which is not kept otherwise.
+    monkeypatch.setattr(compile_cache, "_is_lasting", lambda *_: True)
     return Counted()
 
 
-def files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in sorted(folder.iterdir())}
+def files(folder: Path, what: str = "*") -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.glob(what))}
 
 
 def test_a_new_process_finds_it(folder: Path, power: Counted) -> None:
     assert power(2) == [4.0] * 3
     before = files(folder)
-    assert [path.name.partition("_")[0] for path in before] == ["power"]
+    assert [path.name.partition("_")[0] for path in before] == ["jit", "trace"]
     assert power(2) == [4.0] * 3
     assert power.traced == [1]
     assert files(folder) == before
@@ -87,23 +86,27 @@ def test_nobody_else_can_read_or_write_it(folder: Path, power: Counted) -> None:
     assert {path.stat().st_mode & 0o777 for path in files(folder)} == {0o600}
 
 
-def test_swapped_files_are_refused(folder: Path, power: Counted) -> None:
+@pytest.mark.parametrize("kind", ["jit", "trace"])
+def test_swapped_files_are_refused(folder: Path, power: Counted, kind: str) -> None:
     power(2)
     power(3)
-    (first, one), (second, other) = files(folder).items()
+    (first, one), (second, other) = files(folder, f"{kind}_*").items()
     first.write_bytes(other)
     second.write_bytes(one)
     assert (power(2), power(3)) == ([4.0] * 3, [8.0] * 3)
 
 
-def test_files_of_other_users_and_links_are_refused(folder: Path, power: Counted) -> None:
+@pytest.mark.parametrize("kind", ["jit", "trace"])
+def test_files_of_other_users_and_links_are_refused(
+    folder: Path, power: Counted, kind: str
+) -> None:
     power(2)
     for spoil in (
         lambda path: path.chmod(0o622),
         lambda path: path.rename(path.parent / "there") and path.symlink_to("there"),
         lambda path: os.chown(path, 12345, -1),
     ):
-        (path,) = folder.glob("power_*")
+        (path,) = folder.glob(f"{kind}_*")
         try:
             spoil(path)
         except PermissionError:
@@ -114,9 +117,10 @@ def test_files_of_other_users_and_links_are_refused(folder: Path, power: Counted
         assert {p.lstat().st_uid for p in folder.iterdir()} == {os.getuid()}
 
 
-def test_damaged_files_are_made_again(folder: Path, power: Counted) -> None:
+@pytest.mark.parametrize("kind", ["jit", "trace"])
+def test_damaged_files_are_made_again(folder: Path, power: Counted, kind: str) -> None:
     power(2)
-    (path,) = folder.glob("power_*")
+    (path,) = folder.glob(f"{kind}_*")
     whole = path.read_bytes()
     middle = len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
@@ -126,32 +130,44 @@ def test_damaged_files_are_made_again(folder: Path, power: Counted) -> None:
         assert len(path.read_bytes()) == pytest.approx(len(whole), rel=0.1)
 
 
-class Pair(NamedTuple):
-    """A result of a type of its own."""
-
-    kernel: RBF
-    nothing: None
-
-
-def test_results_of_any_type_are_kept(folder: Path) -> None:
+def test_traces_name_types_from_a_fixed_list_only(folder: Path) -> None:
     @compiled
-    def scale(kernel: RBF, times: int) -> Pair:
-        return Pair(jax.tree.map(lambda leaf: leaf * times, kernel), None)
+    def scale(kernel: RBF, times: int) -> tuple[RBF, None]:
+        return jax.tree.map(lambda leaf: leaf * times, kernel), None
 
     kernel = jax.tree.map(np.asarray, RBF(variance=2.0, gamma=3.0))
     for times in (2, 5, 2):
         scale.clear_cache()
-        scaled = scale(kernel, times)
-        assert isinstance(scaled, Pair)
-        assert (float(scaled.kernel.variance), scaled.nothing) == (2.0 * times, None)
-        assert type(scaled.kernel) is RBF
-    assert len(files(folder)) == 2
+        scaled, nothing = scale(kernel, times)
+        assert (float(scaled.variance), float(scaled.gamma)) == (2.0 * times, 3.0 * times)
+        assert (type(scaled), nothing) == (RBF, None)
+    traces = files(folder, "trace_scale_*")
+    assert len(traces) == 2
+    trace = next(iter(traces.values()))[compile_cache._DIGEST_BYTES :]
+    name, planted = b"sgpmic.kernels.RBF", b"sgpmic.jobs.launch"
+    assert name in trace
+    export.deserialize(bytearray(trace))
+    with pytest.raises(ValueError, match=planted.decode()):
+        export.deserialize(bytearray(trace.replace(name, planted)))
 
 
-def test_jaxs_own_cache_is_used_instead(folder: Path, power: Counted, tmp_path: Path) -> None:
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    assert power(2) == [4.0] * 3
-    assert not files(folder)
+class Pair(NamedTuple):
+    """Registered by nobody."""
+
+    first: jax.Array
+    second: jax.Array
+
+
+def test_results_of_other_types_are_not_kept_as_traces(folder: Path) -> None:
+    @compiled
+    def swap(pair: Pair) -> Pair:
+        return Pair(pair.second, pair.first)
+
+    for _ in range(2):
+        swap.clear_cache()
+        assert swap(Pair(np.ones(2), np.zeros(2))).first.tolist() == [0.0, 0.0]
+    (trace,) = files(folder, "trace_*").values()
+    assert len(trace) == compile_cache._DIGEST_BYTES
 
 
 def test_what_depends_on_more_than_its_arguments_is_not_kept(folder: Path) -> None:
@@ -165,19 +181,21 @@ def test_what_depends_on_more_than_its_arguments_is_not_kept(folder: Path) -> No
     assert not files(folder)
 
 
-def test_what_is_spread_over_devices_is_another_program(folder: Path) -> None:
+def test_what_is_spread_over_devices_is_traced_by_jax(folder: Path) -> None:
     @compiled
     def double(x: jax.Array) -> jax.Array:
         return 2.0 * x
 
     mesh = jax.make_mesh((2,), ("rows",))
     spread = jax.device_put(np.ones(4), NamedSharding(mesh, PartitionSpec("rows")))
-    for _ in range(2):
-        double.clear_cache()
-        for x, n_devices in ((np.ones(4), 1), (spread, 2), (np.ones(4), 1)):
-            found = double(x)
-            assert (found.sum(), len(found.sharding.device_set)) == (8.0, n_devices)
-        assert len(double) == len(files(folder)) == 2
+    for x, n_devices in ((np.ones(4), 1), (spread, 2), (np.ones(4), 1)):
+        found = double(x)
+        assert (found.sum(), len(found.sharding.device_set)) == (8.0, n_devices)
+    assert len(double) == 2
+    assert (
+        len([t for t in files(folder, "trace_*").values() if len(t) > compile_cache._DIGEST_BYTES])
+        == 1
+    )
 
 
 def test_a_program_is_prepared_in_the_background(folder: Path, power: Counted) -> None:
@@ -251,10 +269,13 @@ def test_an_exception_in_a_program_is_the_callers(
 
 
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, FloatingPointError])
-def test_an_exception_while_tracing_is_the_callers(folder: Path, kind: type[BaseException]) -> None:
-    calls: list[int] = []
+def test_an_exception_while_tracing_is_the_callers(
+    folder: Path, kind: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_cache, "_is_lasting", lambda *_: True)
+    calls = []
 
-    def fail(x: jax.Array, calls: list[int] = calls, kind: Any = kind) -> jax.Array:
+    def fail(x: jax.Array) -> jax.Array:
         calls.append(1)
         raise kind("full")
 
@@ -341,7 +362,7 @@ def bound(tmp_path_factory: pytest.TempPathFactory) -> str:
     assert len(found) == 1, found
     said, bound = found.pop().split()
     assert said == "0"
-    assert len(list(cache.glob("programs-*/*_*"))) > 2
+    assert len(list(cache.glob("programs-*/trace_*"))) > 2
     return bound
 
 

@@ -1,4 +1,4 @@
-"""Compiled programs are let go when there are too many."""
+"""Compiled programs are let go when there are too many, not only by their maps."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -120,6 +120,38 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
         Member(*named, *values) for named, values in zip(labels.items(), figures, strict=True)
     ]
     return Vote(calibrated(geometry, shares, opinion), members, failures)
+
+
+#: Kinds of members by prefix of their names: description, and the clusters they find.
+_KINDS = {
+    ("k-means", "Ward"): ("k-means and Ward's method", "round clusters"),
+    ("Gaussian mixture",): ("Gaussian mixtures", "elongated clouds that may overlap"),
+    ("spectral", "modes", "Genie"): (
+        "Spectral clustering, Genie and modes of the density",
+        "clusters of any shape, separated by gaps or valleys",
+    ),
+    ("latent classes", "sparse k-means"): (
+        "Latent classes and sparse k-means",
+        "clusters in some of the features, whatever their distributions",
+    ),
+    ("subspaces",): ("Subspace clustering", "clusters that are linear subspaces"),
+}
+#: Minimum total weight for a kind of member to be named as dominant.
+_MOST_WEIGHT = 0.5
+
+
+def explain_vote(committee: Sequence[Mapping[str, Any]]) -> str:
+    """Return a sentence that explains a vote (``SGPMIC.committee_``); '' if there was none."""
+    if not committee:
+        return ""
+    weights = {
+        kind: sum(m["weight"] for m in committee if str(m["name"]).startswith(beginnings))
+        for beginnings, kind in _KINDS.items()
+    }
+    names, found = max(weights, key=lambda kind: weights[kind])
+    if weights[names, found] < _MOST_WEIGHT:
+        return "No kind of clustering stands out here: the votes of different ones were averaged."
+    return f"{names} count most here ({100 * weights[names, found]:.0f} %): {found}."
 
 
 def consensus(partitions: Sequence[Ints], weights: Floats, n_clusters: int) -> Floats:

@@ -37,7 +37,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
-from sgpmic.compile_cache import compiled
+from sgpmic.compile_cache import compiled, keepable
 from sgpmic.exceptions import warn_renamed
 from sgpmic.kernels import Kernel, stack
 from sgpmic.learning.optimizers import OptimizerResult, is_finite, lbfgs
@@ -57,6 +57,7 @@ from sgpmic.process_group import ProcessGroup
 START_X_STD = 0.3
 
 
+@keepable
 class Parameters(NamedTuple):
     """The parameters that the optimizer updates."""
 
@@ -72,6 +73,7 @@ class Parameters(NamedTuple):
         return None if self.log_x_std is None else jnp.exp(self.log_x_std)
 
 
+@keepable
 class State(NamedTuple):
     """State of EM between iterations."""
 
@@ -155,6 +157,7 @@ class StartFit:
     interrupted: bool = False  # by the user; the last finished iteration is kept
 
 
+@keepable
 class IterationInfo(NamedTuple):
     """Diagnostics of an iteration; ``history_`` has all but the last two."""
 
@@ -509,6 +512,7 @@ def first_state(
     return _in_place(state._replace(mixture=closed_forms(state, options)), rows)
 
 
+@keepable
 class LastEStep(NamedTuple):
     """Result of the last E-step."""
 

@@ -38,6 +38,7 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from sgpmic._runtime import map_components
+from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel
 from sgpmic.model.mixture import (
     LatentPrior,
@@ -58,6 +59,7 @@ SMALLEST_JITTER = 1e-10
 TRUST = 1e4
 
 
+@keepable
 class Mappings(NamedTuple):
     """The Gaussian processes: stacked kernels, inducing inputs (U, Q), noise precision β."""
 
@@ -66,6 +68,7 @@ class Mappings(NamedTuple):
     beta: Array
 
 
+@keepable
 class Parts(NamedTuple):
     """The four terms of the bound."""
 

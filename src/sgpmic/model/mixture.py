@@ -46,6 +46,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma, gammaln
 
 from sgpmic._runtime import map_components
+from sgpmic.compile_cache import keepable
 
 COVARIANCE_TYPES = ("unit", "spherical", "diag", "tied", "full")
 
@@ -55,6 +56,7 @@ WRITTEN_OUT = 6
 EMPTY = 1e-9
 
 
+@keepable
 class Mixture(NamedTuple):
     """Weights π (M,), means x̄ (M, Q), covariances C (M, Q, Q)."""
 
@@ -72,6 +74,7 @@ class LatentPrior(NamedTuple):
     log_normalizers: Array  # (M,): −½ log|2πC|
 
 
+@keepable
 class Conjugate(NamedTuple):
     """Strength and center of the conjugate prior."""
 

@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from sgpmic._runtime import loop_components
+from sgpmic.compile_cache import keepable
 from sgpmic.kernels import Kernel, cross
 from sgpmic.model.bound import Factors, Mappings
 from sgpmic.model.mixture import LatentPrior, Mixture, log_densities
@@ -39,6 +40,7 @@ from sgpmic.model.rows import Rows
 MOST_LEVERAGE = 1.0 - 1e-6
 
 
+@keepable
 class Posterior(NamedTuple):
     """The parts of a fitted model that predictions need."""
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from sgpmic._types import Bools, Ints
 from sgpmic._words import percent, plural
+from sgpmic.committee.voting import explain_vote
 from sgpmic.learning.starts import explain_choice
 from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
@@ -332,6 +333,8 @@ def print_summary(
         if (chosen := sought["chosen"]) != likeliest[0][1]:
             words += f". {chosen} clusters should agree best with the true ones on average"
         console.print(f"Probability of the number of clusters: {words}.")
+    if why := explain_vote(model._committee):
+        console.print(why)
     if model.encoder_ is not None and model.encoder_.has_categories_:
         console.print("Columns were put on one scale, so that none outweighs another.")
     else:

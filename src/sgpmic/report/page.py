@@ -31,6 +31,7 @@ from markupsafe import Markup
 from sgpmic._types import Floats
 from sgpmic._words import duration, percent, plural
 from sgpmic.colors import distinct_colors
+from sgpmic.committee.voting import explain_vote
 from sgpmic.report import statistics, words
 from sgpmic.report.content import RunContent
 from sgpmic.report.explanations import Explanation, explain
@@ -110,6 +111,7 @@ def render_report(
         compared=compared,
         names=[shorten(name, 60) for name in content.cluster_names],
         numbers=number_chart(content.number_of_clusters),
+        why=explain_vote(content.committee),
     ).lstrip()
 
 

@@ -28,7 +28,7 @@ from jax import Array, lax
 
 from sgpmic._runtime import default_device
 from sgpmic._types import Floats, Ints
-from sgpmic.compile_cache import compiled
+from sgpmic.compile_cache import compiled, keepable
 from sgpmic.learning.neighbors import block_rows, in_blocks, inverse_weights, nearest, smallest
 from sgpmic.model.mixture import factor_mixture, log_densities
 from sgpmic.model.prediction import LeftOut, Posterior, left_out, log_joints, mapping_moments
@@ -81,6 +81,7 @@ class Fitted(NamedTuple):
     Y: Cells
 
 
+@keepable
 class Course(NamedTuple):
     """State of the trust-region Newton method for the rows of a block."""
 

@@ -132,12 +132,13 @@ def observe_votes(seed: int, make: Callable[[int], Problem] = make_problem) -> A
     known = find_categories(problem.X) if view.n_factors else []
     geometry = Geometry(sample[distinct], MOST_TRIED)
     k = asked_for(seed, problem)
-    ballots = count_votes(geometry, k, [each.levels[distinct] for each in known])
-    inputs = calibration_inputs(geometry, ballots.shares, ballots.opinion)[place]
+    levels = [each.levels[distinct] for each in known]
+    _, opinion, shares, _ = count_votes(geometry, k, levels)
+    inputs = calibration_inputs(geometry, shares, opinion)[place]
     some = rng.permutation(len(problem.y))[:_CALIBRATION_ROWS]
     return {
         "inputs": inputs[some].astype(np.float32),
-        "right": matches(problem.y, ballots.shares.argmax(axis=1)[place])[some],
+        "right": matches(problem.y, shares.argmax(axis=1)[place])[some],
     }
 
 

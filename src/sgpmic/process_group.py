@@ -54,8 +54,7 @@ class ProcessGroup:
         # Rows are in the order of the processes, and devices must be too.
         self._devices = sorted(devices, key=lambda d: (d.process_index, d.id))
         self._owners = [0 if alone else device.process_index for device in self._devices]
-        owned = zip(self._devices, self._owners, strict=True)
-        self._own_devices = [device for device, owner in owned if owner == self.process]
+        self._n_own_devices = self._owners.count(self.process)
         self.n_own = n_own
         counts = np.array([n_own], dtype=np.int64)
         self.counts = counts if alone else gathered(counts)[:, 0]
@@ -74,16 +73,11 @@ class ProcessGroup:
             return None
         return Mesh(np.array(self._devices), (ROWS,), axis_types=(AxisType.Auto,))
 
-    @cached_property
-    def gpu_memory(self) -> int:
-        """Memory per device for the pass over the rows (:class:`sgpmic.model.rows.Rows`)."""
-        return gpu_memory_on(self._own_devices[0])
-
     def put(self, own: np.ndarray) -> jax.Array:
         """Return the global array of which ``own``, padded rows or blocks, is our part."""
         if self.mesh is None:
             return jax.device_put(own)
-        n_all = len(own) // len(self._own_devices) * len(self._devices)
+        n_all = len(own) // self._n_own_devices * len(self._devices)
         beside_rows = NamedSharding(self.mesh, PartitionSpec(ROWS))
         return jax.make_array_from_process_local_data(beside_rows, own, (n_all, *own.shape[1:]))
 
@@ -104,15 +98,16 @@ class ProcessGroup:
         """Return all rows, to which ``reduce`` is applied, in blocks of at most ``block``."""
         n_devices = np.bincount(self._owners, minlength=self.n_processes)
         most = int(np.max(-(-self.counts // n_devices)))
-        n_blocks, size = block_shape(most, block, gpu=self.gpu_memory > 0)
-        P, n_blocks = own.shape[1], n_blocks * len(self._own_devices)  # of this process
+        gpu_memory = gpu_memory_on(self._devices[self._owners.index(self.process)])
+        n_blocks, size = block_shape(most, block, gpu=gpu_memory > 0)
+        P, n_blocks = own.shape[1], n_blocks * self._n_own_devices  # of this process
         arrays = fill_blocks(own, n_blocks, size, padded_features(P, self.n_rows), reduce)
         values, weight, norm2 = map(self.put, arrays)
-        return Rows(values, weight, norm2, np.float64(P), self.mesh, self.gpu_memory)
+        return Rows(values, weight, norm2, np.float64(P), self.mesh, gpu_memory)
 
     def lay_out(self, own: np.ndarray, rows: Rows) -> jax.Array:
         """Pad a per-row array of this process and shard it like ``rows``."""
-        n_padded = rows.n_padded // len(self._devices) * len(self._own_devices)
+        n_padded = rows.n_padded // len(self._devices) * self._n_own_devices
         return self.put(pad_rows(own, n_padded))
 
     def total(self, values: _T) -> _T:

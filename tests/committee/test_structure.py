@@ -10,8 +10,6 @@ from sgpmic.committee import examination, members
 from sgpmic.committee.dimensions import View, choose_dimensions
 from sgpmic.committee.examination import (
     Structure,
-    _shares,
-    _split,
     choose_number,
     examine,
     gather_evidence,
@@ -46,20 +44,6 @@ def test_number_of_blobs(n_clusters: int) -> None:
     # Different members find separate blobs, and the judge expects that they are right.
     assert found.expected[found.candidates.index(n_clusters)] > 0.8
     assert found.modes == n_clusters
-    shares = found.shares[n_clusters - 1]
-    np.testing.assert_allclose(shares, np.full(n_clusters, 1 / n_clusters), atol=0.01)
-    # The last of the blobs that were still together.
-    whole, *parts = found.splits[n_clusters - 1]
-    assert min(abs(whole - share) for share in found.shares[n_clusters - 2]) < 0.01
-    assert parts == pytest.approx([whole / 2, whole / 2], abs=0.01)
-
-
-def test_what_splits_into_what() -> None:
-    before = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
-    after = np.array([2, 2, 2, 1, 1, 0, 0, 0, 0, 1])  # 0 into 2 and 1, which takes one row of 1
-    assert _split(before, after) == [0.5, 0.3, 0.3]
-    assert _split(before, 1 - before) == []
-    assert _shares(after) == [0.4, 0.3, 0.3]
 
 
 @pytest.mark.slow

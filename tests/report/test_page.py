@@ -343,10 +343,6 @@ class TestPlainWords:
         assert "The chart shows the probability of every number" in text
         # Cells of a table stand without spaces.
         assert "expected ARI110.0 %0.1220.0 %0.5370.0 %0.9" in text
-        sizes = {"shares": [[1.0], [0.6, 0.4], [0.4, 0.35, 0.25]]}
-        splits = {"splits": [[], [1.0, 0.6, 0.4], [0.6, 0.35, 0.25]]}
-        compared = self.text(make_content(number_of_clusters=found | sizes | splits))
-        assert "70.0 %0.940, 35, 2560 → 35 + 25" in compared
         one = self.text(make_content(number_of_clusters=found | {"chosen": 1}))
         assert "1 was chosen: with one cluster, rows should be grouped most like the true" in one
         # Runs of earlier versions: certainties, or no probability of one.

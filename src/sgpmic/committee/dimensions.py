@@ -66,11 +66,15 @@ class View(NamedTuple):
         return 0 if self.mixed is None else min(self.mixed.n_factors, len(self.mixed.indicators))
 
 
+def sampled(own: Floats, group: ProcessGroup) -> Floats:
+    """Return the rows that are examined, bitwise identical on all processes."""
+    return group.agree(group.rows_at(own, sample_numbers(group.n_rows, MOST_EXAMINED)))
+
+
 def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the committee's view of a table; ``Y_imputed`` is ``Y`` if no cells are missing."""
-    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
     has_gaps = Y_imputed is not Y
-    sample = group.agree(group.rows_at(Y_imputed, numbers))
+    sample = sampled(Y_imputed, group)
     varies = (sample != sample[0]).any(axis=0)
     if not varies.all():  # the judge and the test for clusters would count constants as features
         others = (Y_imputed[:, ~varies] != sample[0, ~varies]).any(axis=0)
@@ -82,8 +86,8 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
         return view
     # Imputed cells have too little variance, and many of them can look like clusters. These are
     # drawn from a factor model, which has no clusters, given the other cells of their row.
-    sample, imputed = group.agree([group.rows_at(each, numbers) for each in (Y, Y_imputed)])
-    sample = sample[without_copies(scaler.transform(imputed))[0]]
+    distinct, _ = without_copies(scaler.transform(sampled(Y_imputed, group)))
+    sample = sampled(Y, group)[distinct]
     scaled = scaler.transform(sample)
     drawn = scaler.inverse_transform(fit_factors(scaled).draw(scaled, np.random.default_rng(0)))
     drawn = np.where(np.isnan(sample), drawn, sample)
@@ -93,17 +97,16 @@ def committee_view(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessG
 
 def _without_categories(Y: Floats, Y_imputed: Floats, scaler: Scaler, group: ProcessGroup) -> View:
     """Return the table without outliers and with factors in place of categories."""
-    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    low, high = group.agree(usual_range(group.rows_at(Y, numbers)))
+    low, high = group.agree(usual_range(sampled(Y, group)))
     below = Y_imputed.min(axis=0, initial=np.inf) < low
     above = Y_imputed.max(axis=0, initial=-np.inf) > high
     if group.largest(np.array((below | above).any())):
         Y_imputed = np.clip(Y_imputed, low, high)
         scaler = fit_scaler(Y_imputed, group, scaler.kind)
-    categories = find_categories(group.agree(group.rows_at(Y, numbers)))
+    categories = find_categories(sampled(Y, group))
     if not categories:
         return View(Y_imputed, scaler)
-    sample = group.agree(scaler.transform(group.rows_at(Y_imputed, numbers)))
+    sample = scaler.transform(sampled(Y_imputed, group))
     sample = sample[without_copies(sample)[0]]
     spans = [range(each.first, each.first + each.n_features) for each in categories]
     # Start and end of every original column among the features.
@@ -129,10 +132,8 @@ def choose_dimensions(
     """Choose the number of latent dimensions by Horn's parallel analysis.
 
     Principal components are counted up to the first whose variance does not exceed that in 95 % of
-    tables with shuffled features. A weak dimension behind strong ones may be missed.
-
-    ``together`` are half-open ranges of features that are shuffled as one; by default every
-    feature is shuffled separately.
+    tables with shuffled features. A weak dimension behind strong ones may be missed. ``together``
+    are half-open ranges of features that are shuffled as one, by default every feature.
     """
     rng = np.random.RandomState(0)
     parts = [(j, j + 1) for j in range(Y.shape[1])] if together is None else together

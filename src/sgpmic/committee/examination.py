@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.special import softmax
-from sklearn.metrics.cluster import contingency_matrix
 
 from sgpmic._runtime import announce, listening
 from sgpmic._types import Floats, Ints
 from sgpmic.committee import judge
-from sgpmic.committee.dimensions import MOST_EXAMINED, NumberOfDimensions, View, choose_dimensions
+from sgpmic.committee.dimensions import NumberOfDimensions, View, choose_dimensions, sampled
 from sgpmic.committee.geometry import Geometry, without_copies
-from sgpmic.committee.members import COVARIANCE_TYPES, MEMBERS, cluster_all, find_modes, mixture_bic
+from sgpmic.committee.members import MEMBERS, best_bic, cluster_all, find_modes
 from sgpmic.committee.tendency import IMPLAUSIBLE, ClusterTendency, cluster_tendency
 from sgpmic.committee.voting import consensus
 from sgpmic.learning.preprocessing import sample_numbers
@@ -26,10 +24,9 @@ from sgpmic.process_group import ProcessGroup
 #: Maximum number of rows for the votes on the number of clusters.
 MOST_VOTED_ON = 600
 
-#: Cache of results, newest last: a grid search fits the same rows many times.
+#: Cache of results: a grid search fits the same rows many times.
 _found: dict[Any, Any] = {}
 _MOST_REMEMBERED = 64
-_remembering = threading.Lock()
 _R = TypeVar("_R")
 
 #: Bounds of the largest number of clusters tried, which is otherwise the number of modes plus two.
@@ -45,8 +42,6 @@ _STABLE = ("k-means", "Ward", "Gaussian mixture, full")
 N_FIGURES = 10 + len(judge.INDICES)
 #: Minimum probability of one cluster where noise with the same categories looks the same.
 _ONE_CLUSTER = 0.5
-#: Upper limit of the BIC per row, used if no mixture could be fitted.
-_MOST_BIC = 1e3
 
 
 @dataclass(frozen=True)
@@ -59,10 +54,6 @@ class NumberOfClusters:
     #: Predicted adjusted Rand index with the true clusters, whatever their number.
     expected: list[float]
     modes: int  # density modes
-    shares: list[list[float]]  # relative cluster sizes for each candidate, largest first
-    #: Compared with the previous candidate, the relative size of the largest cluster that splits,
-    #: followed by those of its parts; empty if none does.
-    splits: list[list[float]]
 
 
 class Structure(NamedTuple):
@@ -98,9 +89,7 @@ def examine(
 
 def distinct_sample(view: View, group: ProcessGroup) -> tuple[Floats, Ints]:
     """Return scaled rows of all processes without copies, and their indices in the sample."""
-    numbers = sample_numbers(group.n_rows, MOST_EXAMINED)
-    # Bitwise identical on all processes.
-    sample = group.agree(view.scaler.transform(group.rows_at(view.rows, numbers)))
+    sample = view.scaler.transform(sampled(view.rows, group))
     distinct, _ = without_copies(sample, view.n_factors)
     return sample[distinct], distinct
 
@@ -120,15 +109,14 @@ def _once(find: Callable[..., _R], sample: Floats, **options: Any) -> _R:
     """Return ``find(sample, **options)``, cached by the content of the sample."""
     digest = hashlib.sha256(sample.tobytes()).hexdigest()
     # The sample already determines the mixed table that it represents.
-    known = {name: value for name, value in options.items() if name != "mixed"}
-    key = (find.__name__, sample.shape, digest, *known.items())
+    known = [item for item in options.items() if item[0] != "mixed"]
+    key = (find.__name__, sample.shape, digest, *known)
     found: _R | None = _found.get(key)
     if found is None:
         found = find(sample, **options)  # threads may compute the same twice, but never wait
-        with _remembering:
-            _found[key] = found
-            while len(_found) > _MOST_REMEMBERED:
-                del _found[next(iter(_found))]
+        if len(_found) >= _MOST_REMEMBERED:
+            _found.clear()
+        _found[key] = found
     return found
 
 
@@ -143,7 +131,7 @@ def choose_number(
     chosen, which need not be the most probable one.
     """
     some = Y[sample_numbers(len(Y), MOST_VOTED_ON)]
-    inputs, modes, partitions = gather_evidence(Geometry(some, MOST_TRIED), tendency)
+    inputs, modes, _ = gather_evidence(Geometry(some, MOST_TRIED), tendency)
     outputs = judge.load_networks()["number of clusters"](inputs).mean(axis=0)
     probability, expected = softmax(outputs[:, 0]), outputs[:, 1]
     expected[0] = probability[0]  # for one cluster the ARI is either 1 or 0
@@ -158,12 +146,10 @@ def choose_number(
         probability[0] = expected[0] = _ONE_CLUSTER
     return NumberOfClusters(
         int(expected.argmax()) + 1,
-        list(range(1, len(partitions) + 1)),
+        list(range(1, len(probability) + 1)),
         probability.tolist(),
         np.clip(expected, 0.0, 1.0).tolist(),
         modes,
-        [_shares(labels) for labels in partitions],
-        [[], *map(_split, partitions[:-1], partitions[1:])],
     )
 
 
@@ -207,7 +193,6 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
     outcome = shares.argmax(axis=1)
     gap = _compactness(noise, k) - _compactness(geometry, k)
     stability = _stability(labels, k) - _stability(cluster_all(noise, k, _STABLE)[0], k)
-    bic = min(min(mixture_bic(geometry, k, each) for each in COVARIANCE_TYPES), _MOST_BIC)
     figures = np.array(
         [
             float(w @ opinion.expected),
@@ -217,31 +202,13 @@ def _figures(geometry: Geometry, noise: Geometry, k: int, modes: int) -> tuple[F
             float(shares.max(axis=1).mean()),
             gap,
             stability,
-            bic,
+            best_bic(geometry, k),
             np.log(k),
             -abs(np.log(k / modes)),
             *judge.validity_indices(geometry, [outcome], k)[0],
         ]
     )
     return figures, outcome
-
-
-def _shares(labels: Ints) -> list[float]:
-    counts = np.sort(np.bincount(labels))[::-1]
-    return (counts[counts > 0] / len(labels)).tolist()
-
-
-def _split(before: Ints, after: Ints) -> list[float]:
-    """Return the relative sizes of the largest cluster that splits and of its parts."""
-    counts = contingency_matrix(before, after)
-    sizes, parents = counts.sum(axis=0), counts.argmax(axis=0)
-    families = [np.flatnonzero(parents == m) for m in range(len(counts))]
-    split = [m for m, parts in enumerate(families) if len(parts) > 1]
-    if not split:
-        return []
-    largest = max(split, key=lambda m: counts[m].sum())
-    parts = np.sort(sizes[families[largest]])[::-1]
-    return (np.append(counts[largest].sum(), parts) / len(before)).tolist()
 
 
 def _inputs(figures: Floats, about: Floats) -> Floats:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from heapq import heappop, heappush
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -30,10 +29,8 @@ from sgpmic._runtime import announce
 from sgpmic._types import Floats, Ints
 from sgpmic.committee.geometry import N_BINS, N_NEIGHBORS, Geometry
 
-#: Covariance types of the mixtures.
-COVARIANCE_TYPES = ("full", "tied", "diag")
-#: Added to the variances of mixtures.
-_VARIANCE_FLOOR = 1e-4
+#: Added to the variances of mixtures; the upper limit of their BIC per row.
+_VARIANCE_FLOOR, _MOST_BIC = 1e-4, 1e3
 #: Random initializations of a mixture, by covariance type; EM iterations of each before the best is
 #: continued, and the maximum number of rows for these.
 _STARTS, _SHORT_RUN, _SHORT_ROWS = {"full": 5, "diag": 10}, 10, 1000
@@ -112,13 +109,14 @@ def _mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
     return np.asarray(mixture.predict(geometry.components))
 
 
-def mixture_bic(geometry: Geometry, k: int, covariance_type: str) -> float:
-    """Return the BIC per row of a member's Gaussian mixture; infinite if the fit fails."""
-    try:
-        mixture = geometry.once(fit_mixture, k, covariance_type)
-    except _FAILURES:
-        return float("inf")
-    return float(mixture.bic(geometry.components)) / len(geometry)
+def best_bic(geometry: Geometry, k: int) -> float:
+    """Return the lowest BIC per row of the members' Gaussian mixtures; a limit if all fits fail."""
+    found = [_MOST_BIC]
+    for covariance_type in ("full", "tied", "diag"):
+        with suppress(*_FAILURES):
+            mixture = geometry.once(fit_mixture, k, covariance_type)
+            found.append(float(mixture.bic(geometry.components)) / len(geometry))
+    return min(found)
 
 
 def _best_mixture(geometry: Geometry, k: int, covariance_type: str) -> Ints:
@@ -289,56 +287,30 @@ def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> 
 
 
 def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
-    n, (starts, ends, _) = len(geometry), getattr(geometry, tree)
-    start, end = starts.tolist(), ends.tolist()  # lists: faster for single elements
-    root, size, n_of_size = list(range(n)), [1] * n, {1: n}
-    edges: list[list[int]] = [[] for _ in range(n)]  # heaps of the edges that leave a cluster
-    for edge in range(n - 1):
-        edges[start[edge]].append(edge)
-        edges[end[edge]].append(edge)
-    # Heaps of clusters, with their shortest edges, by size; some of the clusters may be no more.
-    of_size = {1: sorted((own[0], row) for row, own in enumerate(edges))}
-    differences = 0  # the sum of |size_i - size_j| over pairs of clusters
-    done, order, shortest = [False] * n, [], 0  # the last entry is a sentinel
-
-    def cluster(row: int) -> int:
-        while root[row] != row:
-            root[row] = row = root[root[row]]
-        return row
-
-    def distance_to_others(mine: int) -> int:
-        return sum(count * abs(mine - size) for size, count in n_of_size.items())
-
+    """Return the edges of a tree in the order of Genie's merges along them."""
+    n, (start, end, _) = len(geometry), getattr(geometry, tree)
+    ends = np.stack([start, end])  # then the clusters at the ends of the edges
+    size, number = np.ones(n, np.int64), np.zeros(n + 1, np.int64)  # number of clusters by size
+    number[1] = n
+    is_left, order = np.ones(n - 1, dtype=bool), np.zeros(n - 1, np.int64)
     for step in range(n - 1):
-        edge = shortest
-        if differences > gini_limit * n * (n - step - 1):  # the Gini index of n - step sizes
-            smallest = min(n_of_size)
-            waiting = of_size[smallest]
-            while root[waiting[0][1]] != waiting[0][1] or size[waiting[0][1]] != smallest:
-                heappop(waiting)
-            edge = waiting[0][0]
-        a, b = cluster(start[edge]), cluster(end[edge])
-        for removed in (size[a], size[b]):
-            n_of_size[removed] -= 1
-            if not n_of_size[removed]:
-                del n_of_size[removed]
-            differences -= distance_to_others(removed)
-        merged = size[a] + size[b]
-        differences += distance_to_others(merged)
-        n_of_size[merged] = n_of_size.get(merged, 0) + 1
-        order.append(edge)
-        done[edge] = True
-        large, small = (a, b) if len(edges[a]) >= len(edges[b]) else (b, a)
-        root[small], size[large], own = large, merged, edges[large]
-        for other in edges[small]:
-            heappush(own, other)
-        while own and done[own[0]]:
-            heappop(own)
-        if own:
-            heappush(of_size.setdefault(merged, []), (own[0], large))
-        while done[shortest]:
-            shortest += 1
-    return np.array(order, np.int64)
+        candidates = is_left
+        sizes = np.flatnonzero(number)
+        of_size = number[sizes]
+        rows = of_size * sizes
+        # Σ |size_i - size_j| over pairs of clusters, and the limit on the Gini index of the sizes
+        differences = of_size @ (sizes * (np.cumsum(of_size) - of_size) - np.cumsum(rows) + rows)
+        if differences > gini_limit * n * (n - step - 1):
+            candidates = is_left & (size[ends] == sizes[0]).any(axis=0)
+        order[step] = edge = int(candidates.argmax())  # edges are sorted by length
+        is_left[edge] = False
+        kept, joined = ends[:, edge]
+        number[size[kept]] -= 1
+        number[size[joined]] -= 1
+        size[kept] += size[joined]
+        number[size[kept]] += 1
+        ends[ends == joined] = kept
+    return order
 
 
 def _ends(links: Ints) -> Ints:

@@ -303,13 +303,11 @@ def two_group_gain(projections: Floats) -> Floats:
             odds = np.log(w / (1.0 - w)) + (b**2 - a**2) / (2.0 * v)
             r = special.expit(((a - b) / v)[:, None] * x + odds[:, None])
         # Σ log(w N(x | a, v) + (1 − w) N(x | b, v)) minus that of one Gaussian
-        mixture = np.logaddexp(
-            *(
-                np.log(p)[:, None] - (x - m[:, None]) ** 2 / (2.0 * v[:, None])
-                for p, m in ((w, a), (1.0 - w, b))
-            )
+        one, other = (
+            np.log(p)[:, None] - (x - m[:, None]) ** 2 / (2.0 * v[:, None])
+            for p, m in ((w, a), (1.0 - w, b))
         )
-        gains.append((c * mixture).sum(1) - 0.5 * np.log(v / variance) + 0.5)
+        gains.append((c * np.logaddexp(one, other)).sum(1) - 0.5 * np.log(v / variance) + 0.5)
     return n * (np.max(gains, axis=0) - _one_group(x, c, n))
 
 

@@ -65,7 +65,7 @@ class Vote:
     """The result of a vote."""
 
     shares: Floats  # (n, k) calibrated membership probabilities, all positive
-    members: tuple[Member, ...]
+    members: Sequence[Member]
     failures: Mapping[str, str]  # why members did not vote, by name
 
 
@@ -87,29 +87,26 @@ def vote_on(
     return replace(vote, shares=own)
 
 
-class Ballots(NamedTuple):
-    """Partitions of the members that vote, the judge's opinion of them, and the vote shares."""
+def count_votes(
+    geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()
+) -> tuple[dict[str, Ints], judge.Opinion, Floats, dict[str, str]]:
+    """Combine all members' partitions by a weighted vote, except those that repeat a known one.
 
-    labels: dict[str, Ints]
-    opinion: judge.Opinion
-    shares: Floats  # (n, k), not calibrated
-    failures: Mapping[str, str]
-
-
-def count_votes(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Ballots:
-    """Combine all members' partitions by a weighted vote, except those that repeat a known one."""
+    Return their labels by member, the judge's opinion of them, the vote shares (n, k), and why the
+    others did not vote.
+    """
     labels, failures = cluster_all(geometry, n_clusters)
-    repeated = dict.fromkeys(
+    repeated = [
         name
         for (name, each), levels in product(labels.items(), known)
         if contingency_matrix(levels, each).max(axis=1).sum() >= _REPEATED * len(each)
-    )
+    ]
     if len(repeated) < len(labels):
         failures |= dict.fromkeys(repeated, "its clusters are the levels of one category")
         labels = {name: each for name, each in labels.items() if name not in repeated}
     opinion = judge.penalize_small(judge.judge(geometry, labels, n_clusters))
     shares = consensus(list(labels.values()), opinion.weights, n_clusters)
-    return Ballots(labels, opinion, shares, failures)
+    return labels, opinion, shares, failures
 
 
 def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -> Vote:
@@ -119,8 +116,9 @@ def take_vote(geometry: Geometry, n_clusters: int, known: Sequence[Ints] = ()) -
     agreement = judge.pairwise_agreement(np.stack([outcome, *labels.values()]), n_clusters)[0, 1:]
     cuts = opinion.indices[:, judge.INDICES.index("raw cut")]
     figures = np.column_stack([opinion.weights, opinion.expected, agreement, cuts]).tolist()
-    by_member = zip(labels.items(), figures, strict=True)
-    members = tuple(Member(*named, *values) for named, values in by_member)
+    members = [
+        Member(*named, *values) for named, values in zip(labels.items(), figures, strict=True)
+    ]
     return Vote(calibrated(geometry, shares, opinion), members, failures)
 
 

@@ -129,16 +129,6 @@ def test_an_interrupted_replacement_can_be_resumed(run: Path) -> None:
     assert again.has_checkpoint
 
 
-def test_what_kills_left_is_removed(run: Path) -> None:
-    left = [run / name for name in (".labels.csv.0123456789abcdef", ".labels-000001.part")]
-    mine = run / ".gitignore"
-    for path in (*left, mine):
-        path.write_text("half")
-    RunFolder(run).make_ready(force=True, resume=False)
-    assert not any(path.exists() for path in left)
-    assert mine.exists()
-
-
 def test_predict_does_not_write_over_what_it_reads(run: Path, tmp_path: Path) -> None:
     new = write_csv(tmp_path / "new.csv", values(1, n_each=2))
     link = tmp_path / "link.csv"
@@ -157,16 +147,6 @@ def test_fit_does_not_write_over_its_table(tmp_path: Path) -> None:
     words = sentence(here("fit", folder / "t.npy", *QUICK, "--out", tmp_path / "run", "--force"))
     assert "would be overwritten" in words
     assert (folder / "t.npy").exists()
-
-
-def test_resuming_what_is_finished_removes_what_a_kill_left(run: Path, table: Path) -> None:
-    """It may come after the results are complete and before the lock is given back."""
-    names = {path.name for path in run.iterdir()}
-    (run / ".lock").write_text("1 on nowhere\n")
-    done = here("fit", table, *QUICK, "--out", run, "--resume")
-    assert done.exit_code == 0, done.output
-    assert "nothing is left to do" in done.output
-    assert {path.name for path in run.iterdir()} == names
 
 
 def test_results_are_not_taken_from_behind_a_link(run: Path, table: Path, tmp_path: Path) -> None:

@@ -155,7 +155,6 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
 
 def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[str, Any]) -> None:
     """Report that the run is finished; raise if settings or data differ from the request."""
-    folder.tidy()
     record = folder.read_record()
     for name, value in {**parameters, "as_published": options["as_published"]}.items():
         if record["settings"].get(name) != value:

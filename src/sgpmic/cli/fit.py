@@ -156,15 +156,19 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
 def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[str, Any]) -> None:
     """Report that the run is finished; raise if settings or data differ from the request."""
     record = folder.read_record()
-    for name, value in {**parameters, "as_published": options["as_published"]}.items():
-        if record["settings"].get(name) != value:
-            option, before = opt.OPTIONS.get(name, name), record["settings"].get(name)
-            raise RunFolderError(
-                f"{folder.path} holds a finished run with different settings ({option} {before}, "
-                f"not {value}); name another folder with --out, or start again with --force."
-            )
+    asked = parameters | {"as_published": options["as_published"]}
+    other = [
+        opt.OPTIONS.get(name, name)
+        for name, value in asked.items()
+        if record["settings"].get(name) != value
+    ]
     if record["data"]["fingerprint"] != options["fingerprint"]:
-        raise RunFolderError(f"{folder.path} holds a run on other data; name another with --out.")
+        other.append("data")
+    if other:
+        raise RunFolderError(
+            f"{folder.path} holds a finished run with other {', '.join(other)}; name another "
+            "folder with --out, or start again with --force."
+        )
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 

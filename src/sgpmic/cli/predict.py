@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from rich import progress
 from rich.markup import escape
-from rich.text import Text
 from typer import Argument, Option
 
 from sgpmic._words import plural
@@ -120,15 +119,6 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
         raise fail(f"{folder.path} holds files of different runs; run sgpmic fit again.")
 
 
-class _TimeLeft(progress.TimeRemainingColumn):
-    """Remaining time, if the number of rows is known."""
-
-    def render(self, task: progress.Task) -> Text:
-        if task.finished or task.time_remaining is None:
-            return Text()
-        return Text.assemble(super().render(task), " left")
-
-
 def _write_answers(
     target: Path,
     model: StoredModel,
@@ -147,7 +137,7 @@ def _write_answers(
         progress.BarColumn(bar_width=24),
         progress.TextColumn("{task.description}"),
         progress.TimeElapsedColumn(),
-        _TimeLeft(),
+        progress.TimeRemainingColumn(),
         console=console,
     )
     wanted = [] if id_name is None else [id_name]

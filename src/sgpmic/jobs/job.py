@@ -11,8 +11,6 @@ resume from the checkpoint.
 
 from __future__ import annotations
 
-import importlib
-import ipaddress
 import os
 import re
 import signal
@@ -43,7 +41,7 @@ TRY_AGAIN = 75
 STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 #: File descriptor of a pipe that closes when the launcher ends.
 LAUNCHER = "SGPMIC_LAUNCHER"
-#: Log file for output of the runtime.
+#: Log file for output of the runtime; by default, processes that we start discard it.
 LOG = "SGPMIC_LOG"
 
 #: Time limit of the first iteration in seconds, ample for startup and compilation.
@@ -89,18 +87,16 @@ def find_job(environ: Mapping[str, str]) -> Job | None:
     if environ.get(PROCESSES) == "1":
         return Job()
     if PROCESSES in environ:
-        if COORDINATOR not in environ or PROCESS not in environ:
-            raise JobError(f"{PROCESSES} is set: set {COORDINATOR} (host:port) and {PROCESS} too.")
-        process, n_processes, coordinator = (environ[k] for k in (PROCESS, PROCESSES, COORDINATOR))
         try:
-            job = Job(int(process), int(n_processes), coordinator)
-        except ValueError:
-            wrong = f"Process {process!r} of {n_processes!r}"
-            raise JobError(f"{wrong}: both must be whole numbers.") from None
-        if not 0 <= job.process < job.n_processes:
-            raise JobError(f"Process {process} of {n_processes}: processes are counted from 0.")
-        if not re.fullmatch(r".+:\d+", coordinator):
-            raise JobError(f"The coordinator must be HOST:PORT, got {coordinator!r}.")
+            job = Job(int(environ[PROCESS]), int(environ[PROCESSES]), environ[COORDINATOR])
+            is_valid = 0 <= job.process < job.n_processes
+        except (KeyError, ValueError):
+            is_valid = False
+        if not is_valid or not re.fullmatch(r".+:\d+", job.coordinator):
+            raise JobError(
+                f"{PROCESSES} is set: set {COORDINATOR} to HOST:PORT, and {PROCESS} to the index "
+                "of this process, from 0."
+            )
         return job
     counts = {environ.get(name, "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")}
     is_indexed_pod = "JOB_COMPLETION_INDEX" in environ and find_spec("kubernetes") is not None
@@ -188,13 +184,9 @@ def _loopback_collectives(coordinator: str) -> Iterator[None]:
     JAX has no option for it, so this patches a private function of jaxlib, where there is one.
     """
     host = coordinator.rpartition(":")[0].strip("[]")
-    try:
-        private: Any = importlib.import_module("jaxlib._jax")
-        original = private.make_gloo_tcp_collectives
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except (ImportError, AttributeError, ValueError):
-        is_loopback = False
-    if not is_loopback:
+    private: Any = sys.modules.get("jaxlib._jax")
+    original = getattr(private, "make_gloo_tcp_collectives", None)
+    if original is None or not re.fullmatch(r"localhost|127\..*|::1", host):
         yield
         return
 
@@ -220,7 +212,7 @@ def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
     os._exit(code)
 
 
-def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
+def end_with_launcher() -> None:
     """Make this process exit when its launcher ends, for whatever reason."""
     pipe = os.environ.pop(LAUNCHER, None)
     if pipe is None:
@@ -231,7 +223,6 @@ def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
         # lock breaks interpreter shutdown.
         while os.read(int(pipe), 1):
             pass
-        clean_up()
         end_process("The program that started this process has ended, so it ends too.")
 
     threading.Thread(target=wait, name="launcher", daemon=True).start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -76,9 +75,8 @@ def fit_on_ray(
     if n_workers < 1 or max_failures < 0:
         raise ValueError("n_workers must be at least 1, and max_failures at least 0.")
     folder, path = Path(os.path.abspath(out)), os.path.abspath(table)
-    is_new = not folder.exists()
-    parameters, checkpoint = workers.job_parameters(model), folder / "checkpoint"
-    parameters["computation"] = replace(parameters["computation"], checkpoint=str(checkpoint))
+    parameters, checkpoint = workers.job_parameters(model), str(folder / "checkpoint")
+    parameters["computation"] = replace(parameters["computation"], checkpoint=checkpoint)
     folders = [folder / f"process-{process}" for process in range(n_workers)]
     if not ray.is_initialized():
         ray.init()
@@ -89,29 +87,19 @@ def fit_on_ray(
             try:
                 _run(ray, actors, folders)
                 break
-            except ValueError:
-                if is_new and not checkpoint.exists():
-                    shutil.rmtree(folder)
-                raise
-            except JobError as error:
+            except (JobError, ray.exceptions.RayError) as error:
+                why = str(error).splitlines()[0]
                 if failures > max_failures:
                     raise JobError(
-                        f"The fit has failed {failures} times, the last time with: {error} "
+                        f"The fit has failed {failures} times, the last time with: {why} "
                         f"The checkpoint is in {folder}; the same call resumes from it."
                     ) from None
                 again = f"{failures} of {max_failures} times"
-                _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
-    try:
-        fitted = workers.load_model(model, folders[0])
-        by_row = [
-            np.concatenate([np.load(own / f"{name}.npy") for own in folders])
-            for name in workers.BY_ROW
-        ]
-    except FileNotFoundError:
-        raise JobError(
-            f"The fit has ended, but its results are not in {folder} on this machine: name a "
-            "folder that all machines share."
-        ) from None
+                _log.warning("%s The fit resumes from its checkpoint (%s).", why, again)
+    fitted = workers.load_model(model, folders[0])
+    by_row = (
+        np.concatenate([np.load(own / f"{name}.npy") for own in folders]) for name in workers.BY_ROW
+    )
     fitted.save(folder / workers.MODEL)
     return workers.JobFit(fitted, *by_row)
 
@@ -133,14 +121,13 @@ def _actors(
                 f"The Ray cluster could not place {n_workers} workers with {resources} each in "
                 f"{timeout:g} seconds: ask for fewer, or add machines."
             )
-        others = {name: n for name, n in resources.items() if name not in ("CPU", "GPU", "memory")}
         actor_class = ray.remote(
             max_restarts=0,
             max_concurrency=2,  # one call waits for the process, another ends it
-            num_cpus=resources.get("CPU", 0),
-            num_gpus=resources.get("GPU", 0),
-            memory=resources.get("memory"),
-            resources=others or None,
+            num_cpus=resources.pop("CPU", 0),
+            num_gpus=resources.pop("GPU", 0),
+            memory=resources.pop("memory", None),
+            resources=resources or None,
         )(_Actor)
         for bundle in range(n_workers):
             where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
@@ -156,7 +143,7 @@ def _actors(
         ray.util.remove_placement_group(group)
 
 
-class _Actor(workers.LocalWorkers):
+class _Actor(workers.LocalWorker):
     def slot(self) -> Slot:
         import ray
 
@@ -169,15 +156,9 @@ def _run(ray: Any, actors: list[Any], folders: list[Path]) -> None:
 
         def poll() -> ProcessExit | None:
             done, _ = ray.wait([run], timeout=0)
-            try:
-                return ray.get(run) if done else None
-            except ray.exceptions.RayError as error:
-                return ProcessExit(1, f"Ray has lost its worker ({type(error).__name__})")
+            return ray.get(run) if done else None
 
         return poll
 
-    try:
-        slots = ray.get([actor.slot.remote() for actor in actors])
-    except ray.exceptions.RayError as error:
-        raise JobError(f"Ray has lost a worker ({type(error).__name__}).") from error
+    slots = ray.get([actor.slot.remote() for actor in actors])
     workers.run_job(slots, start)

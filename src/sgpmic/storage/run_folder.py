@@ -1,9 +1,8 @@
 """The output folder of a run: its files, locking, and atomic replacement of earlier results.
 
-A fit writes its results to a subfolder ``.new``. When complete, it is atomically renamed to
-``.complete``, and only then do its files replace those of an earlier run. If a fit ends before the
-rename, the earlier results are unchanged; if it ends after, the next command finishes the
-replacement.
+A fit writes its results to a subfolder ``.new``. When they are complete, they replace those of an
+earlier run, which are unchanged until then. A fit that ends during the replacement leaves no
+``run.json``, but its checkpoint, and can be resumed.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class RunFolder:
         #: Checkpoint of an unfinished fit.
         self.checkpoint = self.path / "checkpoint.sgpmic"
         self._unfinished = self.path / ".new"
-        self._complete = self.path / ".complete"
         #: Where a fit writes its results, between `make_ready` and `finish`.
         self.new = Results.within(self._unfinished)
         # The operating system releases it however the program ends, so a lock file left behind by a
@@ -64,17 +62,12 @@ class RunFolder:
     @property
     def is_complete(self) -> bool:
         """Whether the folder holds the results of a fit."""
-        return self.results.record.is_file() or self._has_complete
+        return self.results.record.is_file()
 
     @property
     def is_finished(self) -> bool:
         """Whether the last fit that was started is complete."""
-        return self._has_complete or (self.is_complete and not self.has_checkpoint)
-
-    @property
-    def _has_complete(self) -> bool:
-        # A symbolic link, as in a folder from elsewhere, does not lead to a fit's results.
-        return self._complete.is_dir() and not self._complete.is_symlink()
+        return self.is_complete and not self.has_checkpoint
 
     @property
     def has_checkpoint(self) -> bool:
@@ -83,7 +76,7 @@ class RunFolder:
 
     def would_overwrite(self, path: Path) -> bool:
         """Return whether ``path`` is one of the files that a fit writes here."""
-        ours = (*self.results, self.checkpoint, self._unfinished, self._complete)
+        ours = (*self.results, self.checkpoint, self._unfinished)
         place = Path(os.path.realpath(path))
         return any(place.is_relative_to(os.path.realpath(file)) for file in ours)
 
@@ -96,7 +89,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._acquire()
-            self._settle()
+            _remove(self._unfinished)
             self._check(force=force, resume=resume)
             if not resume:
                 _remove(self.checkpoint)
@@ -111,7 +104,7 @@ class RunFolder:
     def leave(self) -> None:
         """Clean up and release the lock of :meth:`make_ready`, whether the fit completed or not."""
         with suppress(OSError):  # the next fit retries
-            self._settle()
+            _remove(self._unfinished)
         self._release()
 
     def _acquire(self) -> None:
@@ -141,32 +134,14 @@ class RunFolder:
         finally:
             self._release()
 
-    def _settle(self) -> None:
-        """Move complete results into place and remove incomplete ones."""
-        self._move_complete()
-        _remove(self._unfinished)
-        _remove(self._complete)
-
-    def _move_complete(self) -> None:
-        """Move complete results into place; commands that only read do this as well."""
-        if not self._has_complete:
-            return
-        _remove(self.checkpoint)
-        for new, old in zip(Results.within(self._complete), self.results, strict=True):
-            with suppress(FileNotFoundError):  # another command may be doing the same
-                os.replace(new, old)
-        shutil.rmtree(self._complete, ignore_errors=True)
-
     def _check(self, *, force: bool, resume: bool) -> None:
         # Ignore partial files left by a killed process.
         is_empty = all(path.name.startswith(".") for path in self.path.iterdir())
         a_run = self.is_complete or self.checkpoint.exists()
         other = "name another folder with --out"
-        strangers = [
-            file for file in self.results if file.is_dir() or (file.exists() and not a_run)
-        ]
-        if strangers:
-            why = f"has a {strangers[0].name} that no run wrote; {other}."
+        foreign = [file for file in self.results if file.is_dir() or (file.exists() and not a_run)]
+        if foreign:
+            why = f"has a {foreign[0].name} that no run wrote; {other}."
         elif is_empty or force or (resume and a_run):
             return
         elif resume:
@@ -182,8 +157,12 @@ class RunFolder:
         text = json.dumps({"format": FORMAT, **record}, indent=2, ensure_ascii=False)
         # File names may hold lone surrogates, which JSON can hold as escapes.
         write_bytes(self.new.record, text.encode(errors="backslashreplace") + b"\n")
-        os.replace(self._unfinished, self._complete)
-        self._settle()
+        self.results.record.unlink(missing_ok=True)
+        for new, old in zip(self.new, self.results, strict=True):
+            os.replace(new, old)
+        if self.checkpoint.exists():
+            os.replace(self.checkpoint, self._unfinished / "checkpoint")
+        _remove(self._unfinished)
 
     def read_record(self) -> dict[str, Any]:
         """Return the contents of ``run.json``, or raise a RunFolderError if there are none."""
@@ -194,7 +173,6 @@ class RunFolder:
             raise RunFolderError(f"{self.path} holds {why}")
         file = self.results.record
         try:
-            self._move_complete()  # a fit may have been killed during the replacement
             if file.stat().st_size > _LONGEST_RECORD:
                 raise ValueError("it is longer than any record")
             record = json.loads(file.read_text(encoding="utf-8"))

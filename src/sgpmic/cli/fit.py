@@ -121,7 +121,7 @@ def _read(
 
     dataset = job.do(lambda: Dataset(table, asked))
     # The first process fits the encoder for all.
-    fitted = job.tell(job.do(lambda: dataset.fit_columns() if job.is_first else ""))
+    fitted = job.tell_all(job.do(lambda: dataset.fit_columns() if job.is_first else ""))[0]
     everything = job.do(lambda: dataset.read(fitted, (job.process, job.n_processes)))
     job.do(check)
     data, empty = job.do(lambda: without_empty_rows(everything))
@@ -235,8 +235,6 @@ def demo(
 
     Writes the table itself (iris.csv) and what sgpmic fit makes of it (run/).
     """
-    if out.exists() and not out.is_dir():
-        raise fail(f"{out} is a file; name a folder with --out.")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise fail(f"{out} is not empty; name another folder with --out, or add --force.")
     from sklearn.datasets import load_iris

@@ -100,18 +100,12 @@ Date = Annotated[_Names, _columns(help="Columns that are dates or times.")]
 Log = Annotated[_Names, _columns(help="Columns to take the logarithm of.")]
 Scale = Annotated[
     str | None,
-    _word(
-        help="Divide every feature by its own standard deviation (each), all by one number (one), "
-        "or none; auto is each unless many features seem to share a unit."
-    ),
+    _word(help="Divide features by their deviations (each), by one (one), none or auto."),
 ]
 Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
 Latent = Annotated[
     str,
-    _word(
-        help="Latent points as point estimates (point), or with their uncertainty (variational): "
-        "slower, and surplus clusters end up empty."
-    ),
+    _word(help="Latent points as estimates (point), or with uncertainty (variational): slower."),
 ]
 Inducing = Annotated[int, _number(help="Number of inducing points.")]
 Committee = Annotated[
@@ -124,10 +118,7 @@ Batch = Annotated[int | None, Option(hidden=True)]
 AsPublished = Annotated[bool, _flag("--as-published", help="All settings as in the paper.")]
 Processes = Annotated[
     int,
-    _number(
-        help="Processes to start on this machine, each with its share of a Parquet or .npy file; "
-        "omit it under srun or mpirun."
-    ),
+    _number(help="Processes on this machine, which share a Parquet or .npy file; not with srun."),
 ]
 CheckpointEvery = Annotated[int, _number(help="Iterations between two checkpoints.")]
 Resume = Annotated[bool, _flag("--resume", help="Resume a run that was interrupted.")]

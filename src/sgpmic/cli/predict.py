@@ -132,21 +132,14 @@ def _write_answers(
     from sgpmic.learning.preprocessing import dense_rows
     from sgpmic.tables.dataset import read_blocks
 
-    bar = progress.Progress(
-        progress.TextColumn("predicting"),
-        progress.BarColumn(bar_width=24),
-        progress.TextColumn("{task.description}"),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-        console=console,
-    )
+    bar = progress.Progress(console=console)
     wanted = [] if id_name is None else [id_name]
     notes: list[str] = []
     blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, notes)
     names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # not in old runs
     total = flagged = n_empty = 0
     with replacing(target) as file, bar:
-        task = bar.add_task("0 rows", total=reader.n_rows)
+        task = bar.add_task("predicting", total=reader.n_rows)
         for block in blocks:
             with collected_warnings() as said:
                 # In C order, because summation order affects rounding.

@@ -42,8 +42,7 @@ def load_model(path: Path) -> SGPMIC:
     from sgpmic.estimator import SGPMIC
 
     with one_sentence(path, "read"):
-        model = SGPMIC.load(path)
-    return model
+        return SGPMIC.load(path)
 
 
 def _draw(folder: RunFolder, table: Path | None) -> None:

@@ -63,8 +63,8 @@ class Rows(NamedTuple):
         if self.ids is None:
             names: dict[str, Any] = {"row": np.arange(n_rows) + self.first + 1}
         else:
-            clash = self.id_name in _OURS or str(self.id_name).startswith(_OUR_PREFIXES)
-            names = {"id" if clash or not self.id_name else self.id_name: self.ids}
+            clash = not self.id_name or self.id_name in answers
+            names = {"id" if clash else str(self.id_name): self.ids}
         if not self.empty.any():
             return names | answers
         for name, cells in answers.items():
@@ -72,11 +72,6 @@ class Rows(NamedTuple):
             names[name] = np.full(n_rows, "", dtype=object)
             names[name][~self.empty] = known if len(known) < n_rows else known[~self.empty]
         return names
-
-
-# Reserved column names, which the id column must not have.
-_OURS = ("cluster", "cluster_name", "certainty", "log_density", "unusual")
-_OUR_PREFIXES = ("membership_", "latent_")
 
 
 @dataclass
@@ -118,7 +113,7 @@ def write_results(fit: Fit) -> None:
     if job.is_first:
         content = content_from_model(model, data.values)
         fit.explanations = explain(content)
-    names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
+    names = json.loads(job.tell_all(json.dumps([found.name for found in fit.explanations]))[0])
     answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)
     target = folder.new.labels
     parts = [target.with_name(f".labels-{number:06d}.part") for number in range(job.n_processes)]
@@ -151,13 +146,10 @@ def _sample(fit: Fit) -> tuple[SGPMIC, Table]:
     from sgpmic.learning.preprocessing import sample_numbers
 
     def texts_at(own: list[str] | None) -> list[str] | None:
-        """Gather texts of sampled rows, as code points: processes exchange only numbers."""
         if own is None:
             return None
-        width = int(group.largest(float(max(map(len, own)))))
-        letters = np.array(own, dtype=f"U{max(width, 1)}").view(np.uint32).reshape(len(own), -1)
-        found = np.ascontiguousarray(group.rows_at(letters, numbers).astype(np.uint32))
-        return found.view(f"U{found.shape[1]}")[:, 0].tolist()
+        mine = [own[i] for i in numbers - group.first if 0 <= i < group.n_own]
+        return [text for told in fit.job.tell_all(json.dumps(mine)) for text in json.loads(told)]
 
     numbers = sample_numbers(group.n_rows)
     shown = copy.copy(model)
@@ -176,10 +168,9 @@ def _compare(labels: Ints, n_clusters: int, data: Table) -> dict[str, Any] | Non
         return None
     label = {"label": data.label_name, "rows_without_label": data.labels.count("")}
     if isinstance(found, Confusion):
-        return label | {"kind": "classes", "adjusted_rand_index": found.ari, "purity": found.purity}
+        return label | {"adjusted_rand_index": found.ari, "purity": found.purity}
     eta = float(found.eta_squared)
-    # JSON has no NaN.
-    return label | {"kind": "continuous", "eta_squared": eta if np.isfinite(eta) else None}
+    return label | {"eta_squared": eta if np.isfinite(eta) else None}  # JSON has no NaN
 
 
 def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
@@ -289,7 +280,6 @@ def model_columns(
 
 
 MOST_SHOWN = 30
-_MOST_WARNINGS = 20
 _LONGEST = 44
 
 
@@ -312,11 +302,8 @@ def show_columns(data: Table, most: int = MOST_SHOWN) -> None:
         console.print(f"… and {more} more, all in run.json.")
     if data.judged_by is not None:
         console.print(f"Column kinds were inferred from a sample of {data.judged_by} rows.")
-    warned = [column for column in data.columns if column["warning"]]
-    for column in warned[:_MOST_WARNINGS]:
+    for column in [column for column in data.columns if column["warning"]][:most]:
         note(f"column {_short(column['name'])}: {column['warning']}.")
-    if len(warned) > _MOST_WARNINGS:
-        console.print(f"… and {len(warned) - _MOST_WARNINGS} more such notes, all in run.json.")
 
 
 def _short(text: str) -> str:
@@ -340,11 +327,9 @@ def _show_comparison(comparison: dict[str, Any]) -> None:
     from sgpmic.report.words import unlabeled
 
     label, left_out = escape(str(comparison["label"])), unlabeled(comparison["rows_without_label"])
-    if comparison["kind"] == "classes":
-        words = (
-            f"Agreement with {label}, which was not used: adjusted Rand index "
-            f"{comparison['adjusted_rand_index']:z.2f}."
-        )
+    if "purity" in comparison:
+        ari = comparison["adjusted_rand_index"]
+        words = f"Agreement with {label}, which was not used: adjusted Rand index {ari:z.2f}."
     else:
         eta = comparison["eta_squared"]
         words = (

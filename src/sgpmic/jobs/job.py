@@ -19,10 +19,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Self, TextIO
+from typing import Any, NamedTuple, NoReturn, Self
 
 COORDINATOR, PROCESSES, PROCESS = "SGPMIC_COORDINATOR", "SGPMIC_PROCESSES", "SGPMIC_PROCESS"
 BIND = "SGPMIC_BIND"
@@ -190,13 +191,7 @@ def _loopback_collectives(coordinator: str) -> Iterator[None]:
         yield
         return
 
-    def bound_to_loopback(**options: Any) -> Any:
-        try:
-            return original(**options, hostname=host)
-        except TypeError:
-            return original(**options)
-
-    private.make_gloo_tcp_collectives = bound_to_loopback
+    private.make_gloo_tcp_collectives = partial(original, hostname=host)
     try:
         yield
     finally:
@@ -297,10 +292,7 @@ def is_loss(error: BaseException) -> bool:
 def together(n_processes: int) -> Iterator[None]:
     """Exit at once on any exception, so that the other processes notice within seconds.
 
-    Parameters
-    ----------
-    n_processes : int
-        If 1, exceptions propagate as usual.
+    If ``n_processes`` is 1, exceptions propagate as usual.
     """
     if n_processes == 1:
         yield
@@ -326,15 +318,8 @@ def together(n_processes: int) -> Iterator[None]:
 def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
     """Exit when the fit in the ``with`` block fails, or when another process is lost or hangs.
 
-    Parameters
-    ----------
-    n_processes : int
-
-    Yields
-    ------
-    callbacks : list of callables
-        Callbacks for the fit, which notify a :class:`Watchdog` of the end of every iteration. Empty
-        for a single process.
+    Yields callbacks for the fit, which notify a :class:`Watchdog` of the end of every iteration;
+    none for a single process.
     """
     if n_processes == 1:
         yield []
@@ -365,18 +350,10 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 def divert_runtime_output() -> None:
     """Redirect output of native libraries, not of Python, to ``SGPMIC_LOG`` or standard error."""
-    sys.stdout = _duplicate(sys.stdout, 1)
+    sys.stdout.flush()
+    sys.stdout = open(os.dup(1), "w", 1, errors="backslashreplace")  # noqa: SIM115
     if os.environ.get(LOG):
-        sys.stderr = _duplicate(sys.stderr, 2)
+        sys.stderr = open(os.dup(2), "w", 1, errors="backslashreplace")  # noqa: SIM115
         with open(os.environ[LOG], "ab") as log:
             os.dup2(log.fileno(), 2)
     os.dup2(2, 1)
-
-
-def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
-    """Reopen a stream on a duplicate of its file descriptor, if that is ``descriptor``."""
-    with suppress(OSError, ValueError):
-        if stream.fileno() == descriptor:
-            stream.flush()
-            return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)
-    return stream

@@ -41,10 +41,6 @@ def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> workers.JobFit:
     client : distributed.Client or None
         The current one by default.
 
-    Returns
-    -------
-    fit : JobFit
-
     Raises
     ------
     ValueError, TypeError
@@ -110,9 +106,7 @@ def _find_rows(distributed: Any, client: Any, array: Any) -> _Found:
         if not who_has.get(key):
             futures[key].result()  # raises what its computation raised
             raise JobError("A Dask worker was lost with some of the rows; call fit_dask again.")
-        # If several workers hold the chunk, take the one with the fewest rows so far.
-        address = min(who_has[key], key=lambda a: sum(piece.size for piece in found.get(a, ())))
-        found.setdefault(address, []).append(_Piece(number, int(size), futures[key]))
+        found.setdefault(who_has[key][0], []).append(_Piece(number, int(size), futures[key]))
     if not found:
         raise ValueError("The table has no rows.")
     return found

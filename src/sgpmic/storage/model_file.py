@@ -62,7 +62,7 @@ def write_model(
         "format": FORMAT,
         "package": header.get("package"),
         "header": header,
-        "checksums": {name: _array_checksum(array) for name, array in plain.items()},
+        "checksums": {name: array_checksum(array) for name, array in plain.items()},
     }
     try:
         document["checksum"] = _document_checksum(document)
@@ -97,7 +97,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         with safe_open(name, "numpy") as opened:
             document = _read_document(opened.metadata(), size)
             arrays = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
-        checksums = {key: _array_checksum(array) for key, array in arrays.items()}
+        checksums = {key: array_checksum(array) for key, array in arrays.items()}
         if wrong := checksums.items() ^ document["checksums"].items():
             raise ValueError(f"the checksum of the array {min(wrong)[0]!r} does not match")
     except ModelFileError as error:
@@ -136,7 +136,7 @@ def _little_endian(array: np.ndarray) -> np.ndarray:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
 
 
-def _array_checksum(array: np.ndarray) -> str:
+def array_checksum(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's type, shape and little-endian bytes."""
     # The shape is included because an empty array has no bytes.
     digest = hashlib.sha256(f"{array.dtype.name} {array.shape} ".encode())
@@ -230,13 +230,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
-    # Sync the folder so that the rename survives a power failure, if the system supports it.
-    with suppress(OSError):
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

@@ -163,9 +163,7 @@ def test_empty_rows_are_set_aside(tmp_path: Path) -> None:
         done = sgpmic("fit", path, *QUICK, "--out", tmp_path / path.stem)
         assert done.returncode == 0, said(done)
         found[path.stem] = read_csv(tmp_path / path.stem / "labels.csv")
-    assert "2 rows ('1', '32') without a value in any column that is used: no cluster." in said(
-        done
-    )
+    assert "2 rows without a value in any column that is used: no cluster." in said(done)
     assert [row.pop("row") for row in found["gaps"]] == [str(i + 1) for i in range(62)]
     empty = [row for row in found["gaps"] if row["cluster"] == ""]
     assert empty == [found["gaps"][0], found["gaps"][31]]

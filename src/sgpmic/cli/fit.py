@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.markup import escape
 
+from sgpmic._words import plural
 from sgpmic.cli import options as opt
 from sgpmic.cli import results
 from sgpmic.cli.dry_run import show_expectation
@@ -130,8 +131,9 @@ def _read(
 
     job.group = job.do(lambda: ProcessGroup(len(data.values)))
     if n_empty := int(job.group.total(np.float64(empty.sum()))):
+        note = f"{plural(n_empty, 'row')} without a value in any column that is used: no cluster."
         # Ids that are row numbers stay those of the file.
-        data = replace(data, ids=rows.names(~empty), notes=(*data.notes, rows.note(n_empty)))
+        data = replace(data, ids=rows.names(~empty), notes=(*data.notes, note))
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, and columns are feature_1, …")
     return data, rows

@@ -22,12 +22,12 @@ from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic._words import percent, plural
+from sgpmic._words import percent
 from sgpmic.cli.options import console, note
 from sgpmic.cli.processes import CommandJob
 from sgpmic.storage.model_file import replacing, write_bytes
 from sgpmic.storage.run_folder import RunFolder
-from sgpmic.tables.errors import list_names, shortened
+from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
@@ -49,13 +49,6 @@ class Rows(NamedTuple):
         """Return the ids of the selected rows, or their numbers in the file."""
         places = np.flatnonzero(which)
         return [str(self.first + i + 1) if self.ids is None else self.ids[i] for i in places]
-
-    def note(self, n_empty: int) -> str:
-        """Return the note about empty rows; other processes may have more of them."""
-        names = self.names(self.empty)
-        listed = f" ({list_names(names)})" if len(names) == n_empty else ""
-        rows = plural(n_empty, "row")
-        return f"{rows}{listed} without a value in any column that is used: no cluster."
 
     def columns(self, answers: dict[str, Any]) -> dict[str, Any]:
         """Return the columns to write; ``answers`` are for all rows or for the non-empty ones."""
@@ -313,30 +306,19 @@ def _short(text: str) -> str:
 def show_summary(fit: Fit) -> None:
     """Print the clusters, how they were found, and the location of the results."""
     from sgpmic.report.explanations import print_summary
+    from sgpmic.report.words import unlabeled
 
     print_summary(fit.model, fit.explanations, console, sizes=fit.sizes, notes=fit.notes)
-    if fit.comparison is not None and fit.job.is_alone:
-        _show_comparison(fit.comparison)
+    if (found := fit.comparison) is not None and "purity" in found and fit.job.is_alone:
+        left_out = unlabeled(found["rows_without_label"])
+        console.print(
+            f"Agreement with {escape(str(found['label']))}, which was not used: adjusted Rand "
+            f"index {found['adjusted_rand_index']:z.2f}. {left_out}".removesuffix(". ")
+        )
     for sentence in fit.notes:
         note(sentence)
     path = escape(str(fit.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
-
-
-def _show_comparison(comparison: dict[str, Any]) -> None:
-    from sgpmic.report.words import unlabeled
-
-    label, left_out = escape(str(comparison["label"])), unlabeled(comparison["rows_without_label"])
-    if "purity" in comparison:
-        ari = comparison["adjusted_rand_index"]
-        words = f"Agreement with {label}, which was not used: adjusted Rand index {ari:z.2f}."
-    else:
-        eta = comparison["eta_squared"]
-        words = (
-            f"{label} is continuous, so it is not compared as classes; the clusters explain "
-            f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²)."
-        )
-    console.print(f"{words} {left_out}".rstrip())
 
 
 class FitDisplay(Progress):

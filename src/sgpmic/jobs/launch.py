@@ -34,10 +34,9 @@ class Slot(NamedTuple):
 
 def local_slot(host: str = "127.0.0.1") -> Slot:
     """Return a slot on this machine, whose address is ``host``."""
-    family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family) as probe:
-        probe.bind(address)
-        port = int(probe.getsockname()[1])
+    family = socket.getaddrinfo(host, 0)[0][0]
+    with socket.create_server((host, 0), family=family) as probe:
+        port = probe.getsockname()[1]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return Slot(host, cores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 

@@ -91,9 +91,9 @@ class RunFolder:
             self._acquire()
             _remove(self._unfinished)
             self._check(force=force, resume=resume)
-            if not resume:
-                _remove(self.checkpoint)
             self._unfinished.mkdir()
+            if not resume:
+                self._remove_checkpoint()
         except BaseException as error:
             self._release()
             if isinstance(error, OSError):
@@ -160,9 +160,14 @@ class RunFolder:
         self.results.record.unlink(missing_ok=True)
         for new, old in zip(self.new, self.results, strict=True):
             os.replace(new, old)
+        self._remove_checkpoint()
+        _remove(self._unfinished)
+
+    def _remove_checkpoint(self) -> None:
+        # Renamed first, because one that is half removed could not be resumed.
         if self.checkpoint.exists():
             os.replace(self.checkpoint, self._unfinished / "checkpoint")
-        _remove(self._unfinished)
+            _remove(self._unfinished / "checkpoint")
 
     def read_record(self) -> dict[str, Any]:
         """Return the contents of ``run.json``, or raise a RunFolderError if there are none."""

@@ -146,27 +146,27 @@ def initialize(
     jax.config.update("jax_enable_compilation_cache", False)
     handler = signal.getsignal(signal.SIGTERM)
     process, n_processes = (None, None) if job is None else job[:2]
-    with _loopback_collectives(coordinator or ""):
-        try:
-            jax.distributed.initialize(
-                coordinator,
-                n_processes,
-                process,
-                cluster_detection_method=None if job is None else "deactivate",
-                coordinator_bind_address=bind or os.environ.get(BIND) or coordinator,
-                heartbeat_timeout_seconds=HEARTBEAT,
-                initialization_timeout=300,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise JobError(
-                f"JAX cannot detect the processes of this job ({error}). Set {COORDINATOR}, "
-                f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 to run this one on its own."
-            ) from error
-        except RuntimeError as error:
-            place, why = coordinator or "the address JAX found", str(error).splitlines()[0]
-            message = f"This process cannot join the others at {place}: {why}"
-            raise JobError(message, TRY_AGAIN) from error
-        joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
+    _bind_to_loopback(coordinator or "")
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            n_processes,
+            process,
+            cluster_detection_method=None if job is None else "deactivate",
+            coordinator_bind_address=bind or os.environ.get(BIND) or coordinator,
+            heartbeat_timeout_seconds=HEARTBEAT,
+            initialization_timeout=300,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise JobError(
+            f"JAX cannot detect the processes of this job ({error}). Set {COORDINATOR}, "
+            f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 to run this one on its own."
+        ) from error
+    except RuntimeError as error:
+        place, why = coordinator or "the address JAX found", str(error).splitlines()[0]
+        message = f"This process cannot join the others at {place}: {why}"
+        raise JobError(message, TRY_AGAIN) from error
+    joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
     if handler is not None and threading.current_thread() is threading.main_thread():
         # JAX's preemption service replaces the SIGTERM handler, so the job would ignore SIGTERM.
         signal.signal(signal.SIGTERM, handler)
@@ -178,8 +178,7 @@ def initialize(
     return joined
 
 
-@contextmanager
-def _loopback_collectives(coordinator: str) -> Iterator[None]:
+def _bind_to_loopback(coordinator: str) -> None:
     """Bind the sockets of JAX's collectives to the coordinator's address if it is a loopback one.
 
     JAX has no option for it, so this patches a private function of jaxlib, where there is one.
@@ -187,15 +186,8 @@ def _loopback_collectives(coordinator: str) -> Iterator[None]:
     host = coordinator.rpartition(":")[0].strip("[]")
     private: Any = sys.modules.get("jaxlib._jax")
     original = getattr(private, "make_gloo_tcp_collectives", None)
-    if original is None or not re.fullmatch(r"localhost|127\..*|::1", host):
-        yield
-        return
-
-    private.make_gloo_tcp_collectives = partial(original, hostname=host)
-    try:
-        yield
-    finally:
-        private.make_gloo_tcp_collectives = original
+    if original is not None and re.fullmatch(r"localhost|127\..*|::1", host):
+        private.make_gloo_tcp_collectives = partial(original, hostname=host)
 
 
 def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:

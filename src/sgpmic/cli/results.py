@@ -328,7 +328,7 @@ class FitDisplay(Progress):
         line = Column(no_wrap=True, overflow="ellipsis")
         words = TextColumn("{task.description}", markup=False, table_column=line)
         left = TimeRemainingColumn(elapsed_when_finished=True)
-        super().__init__(words, BarColumn(bar_width=16), left, console=console)
+        super().__init__(BarColumn(bar_width=16), words, left, console=console)
         self._task, self._bound = self.add_task("starting", total=max_iter * n_starts), ""
 
     def announce(self, words: str) -> None:

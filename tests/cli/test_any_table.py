@@ -16,7 +16,6 @@ from sklearn.metrics import adjusted_rand_score
 from tests.cli.helpers import here
 
 from sgpmic import SGPMIC
-from sgpmic.cli import results
 from sgpmic.storage.model_file import ModelFileError, read_model, write_model
 from sgpmic.tables.dataset import Dataset, reread, without_empty_rows
 from sgpmic.tables.encoder import describe
@@ -145,18 +144,6 @@ def test_rows_without_a_label_are_left_out_of_the_comparison(tmp_path: Path) -> 
     ari = adjusted_rand_score(known.dropna(), labels[known.notna()])
     assert found["adjusted_rand_index"] == pytest.approx(ari)
     assert found["rows_without_label"] == 1
-
-
-def test_no_agreement_has_no_sign() -> None:
-    found = {
-        "label": "a",
-        "rows_without_label": 0,
-        "kind": "classes",
-        "adjusted_rand_index": -0.001,
-    }
-    with results.console.capture() as said:
-        results._show_comparison(found)
-    assert "index 0.00" in " ".join(said.get().split())
 
 
 # ------------------------------------------------------------------------------ any table

@@ -53,7 +53,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     mixed_frame().to_csv(folder / "t.csv", index=False)
     done = fit(folder / "t.csv", folder / "run", "--label", "price")
     assert done.exit_code == 0, done.output
-    assert "price is continuous" in " ".join(done.output.split())
     return folder / "run"
 
 

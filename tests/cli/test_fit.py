@@ -282,7 +282,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "nothing is left to do" in said(done)
     words = refused(sgpmic("fit", table, "-k", 4, "--out", out, "--resume"))
-    assert "with other --clusters; name another" in words
+    assert "with other --clusters, --inducing; name another" in words
 
 
 def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
@@ -358,7 +358,7 @@ def test_no_permission(tmp_path: Path) -> None:
         (("--columns", "width", "--log", "height"), "--columns leaves out 'height'"),
         (("-k", 61), "61"),
         (("--device", "tpu"), "--device tpu"),
-        (("--out", "{file}"), "is a file"),
+        (("--out", "{file}"), "File exists"),
     ],
 )
 def test_bad_options_get_one_sentence(

@@ -48,13 +48,7 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(_PLACES[name]), name)
-    except ModuleNotFoundError as error:
-        # A required dependency, missing only if left out on purpose: docs/howto/install.md.
-        if error.name != "pyarrow":
-            raise
-        raise ImportError(f"{name} needs pyarrow: pip install pyarrow.") from None
+    return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

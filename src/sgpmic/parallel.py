@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from sgpmic import jobs
+from sgpmic.exceptions import warn_renamed
 
-warnings.warn(
-    "sgpmic.parallel is now sgpmic.jobs; the old name will be removed in the next release.",
-    FutureWarning,
-    stacklevel=2,
-)
+warn_renamed("sgpmic.parallel", "sgpmic.jobs")
 
 
 def __getattr__(name: str) -> Any:

@@ -65,7 +65,7 @@ def test_a_dry_run_refuses_what_a_fit_would(tmp_path: Path) -> None:
 
 def test_more_work_is_expected_to_take_longer() -> None:
     def seconds(n_rows: int = 10_000, n_features: int = 10, **settings: Any) -> float:
-        return sum(expected_seconds(SGPMIC(**settings), n_rows, n_features).values())
+        return expected_seconds(SGPMIC(**settings), n_rows, n_features)
 
     assert seconds(committee=None) < seconds(n_clusters=3) < seconds(n_clusters="auto")
     assert seconds(n_inducing=20) < seconds() < seconds(n_inducing=200)
@@ -163,9 +163,7 @@ def test_empty_rows_are_set_aside(tmp_path: Path) -> None:
         done = sgpmic("fit", path, *QUICK, "--out", tmp_path / path.stem)
         assert done.returncode == 0, said(done)
         found[path.stem] = read_csv(tmp_path / path.stem / "labels.csv")
-    assert "2 rows ('1', '32') without a value in any column that is used: no cluster." in said(
-        done
-    )
+    assert "2 rows without a value in any column that is used: no cluster." in said(done)
     assert [row.pop("row") for row in found["gaps"]] == [str(i + 1) for i in range(62)]
     empty = [row for row in found["gaps"] if row["cluster"] == ""]
     assert empty == [found["gaps"][0], found["gaps"][31]]
@@ -284,7 +282,7 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "nothing is left to do" in said(done)
     words = refused(sgpmic("fit", table, "-k", 4, "--out", out, "--resume"))
-    assert "different settings (--clusters 3, not 4)" in words
+    assert "with other --clusters, --inducing; name another" in words
 
 
 def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
@@ -360,7 +358,7 @@ def test_no_permission(tmp_path: Path) -> None:
         (("--columns", "width", "--log", "height"), "--columns leaves out 'height'"),
         (("-k", 61), "61"),
         (("--device", "tpu"), "--device tpu"),
-        (("--out", "{file}"), "is a file"),
+        (("--out", "{file}"), "File exists"),
     ],
 )
 def test_bad_options_get_one_sentence(

@@ -53,7 +53,7 @@ def test_densities_are_stored_and_the_same_as_if_they_were_not(run: Path, tmp_pa
 
 def test_a_model_file_is_not_its_run_folder(run: Path) -> None:
     words = said(sgpmic("predict", run / "model.sgpmic", run.parent / "t.csv")).split()
-    assert "model.sgpmic is a file; name a run folder that" in " ".join(words)
+    assert "model.sgpmic holds no run; name a folder that" in " ".join(words)
 
 
 def test_a_prediction_imports_nothing_that_it_does_not_need(run: Path, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_one_row_is_not_rows(run: Path, tmp_path: Path) -> None:
     new = write_csv(tmp_path / "one.csv", values()[:1])
     done = here("predict", run, new, "--out", tmp_path / "p.csv")
     assert done.exit_code == 0, done.output
-    assert " 1 row " in done.output
+    assert "1 row written" in done.output
 
 
 def test_nothing_is_overwritten_without_force(run: Path, tmp_path: Path) -> None:

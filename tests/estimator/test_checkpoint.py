@@ -164,10 +164,10 @@ def test_other_files_are_refused_and_left_alone(straight: SGPMIC, tmp_path: Path
 def test_iterations_are_sorted_by_number(tmp_path: Path) -> None:
     computation = Computation(checkpoint=str(tmp_path))
     checkpoint = Checkpoint(computation, blobs(), ProcessGroup(60), SGPMIC().get_params())
-    names = [f"iteration-{number:06d}" for number in (999, 999_999, 1_000_000)]
-    for name in names:
-        (tmp_path / name).mkdir()
-    assert [path.name for path in checkpoint._iterations()] == names
+    numbers = [999, 999_999, 1_000_000]
+    for number in numbers:
+        checkpoint._folder(number).mkdir()
+    assert checkpoint._iterations() == numbers
 
 
 def test_a_checkpoint_is_no_model(tmp_path: Path) -> None:

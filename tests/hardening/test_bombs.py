@@ -217,7 +217,7 @@ def test_a_header_of_megabytes_is_not_parsed(tmp_path: Path) -> None:
     header = json.dumps({"__metadata__": {"sgpmic": text}}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header)
     before = resource.getrusage(resource.RUSAGE_SELF)
-    with pytest.raises(ModelFileError, match="too long for the arrays"):
+    with pytest.raises(ModelFileError, match="too long for its arrays"):
         read_model(path)
     after = resource.getrusage(resource.RUSAGE_SELF)
     assert after.ru_utime - before.ru_utime < 0.2
@@ -259,7 +259,7 @@ def test_a_model_file_with_gigabytes_behind_it_is_not_read(tmp_path: Path) -> No
     write_model(path, {}, {"x": np.ones(4)})
     content = path.read_bytes()
     os.truncate(path, size)
-    with pytest.raises(ModelFileError, match="bytes follow its end"):
+    with pytest.raises(ModelFileError, match=r"needs 2048\.0 GiB of memory"):
         read_model(path)
     length = int.from_bytes(content[:8], "little")
     table = json.loads(content[8 : 8 + length])

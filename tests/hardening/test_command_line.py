@@ -12,11 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
-from tests.cli.helpers import cheaply, command, environment, here, values, write_csv
+from tests.cli.helpers import cheaply, environment, here, values, write_csv
 from tests.hardening.conftest import QUICK
 
 import sgpmic
-from sgpmic.storage.run_folder import RunFolder
 
 #: Presses Ctrl-C when a module begins to be imported.
 EARLY = """
@@ -68,23 +67,6 @@ def test_a_command_that_fails_does_not_wait_for_the_compiler(tmp_path: Path) -> 
     )
     assert done.returncode == 2
     assert "missing.csv" in done.stderr
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
-def test_a_full_screen_does_not_end_a_fit(table: Path, tmp_path: Path) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            command("fit", table, *QUICK, "--out", tmp_path / "run"),
-            env=environment(),
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=300,
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert RunFolder(tmp_path / "run").read_record()["data"]["rows"] == 60
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="names of files are text there")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import signal
 import socket
@@ -17,7 +16,7 @@ from unittest import mock
 import pytest
 from tests.cli.helpers import here
 
-from sgpmic.jobs.job import TRY_AGAIN, _loopback_collectives
+from sgpmic.jobs.job import TRY_AGAIN, _bind_to_loopback
 from support.processes import of_one_device
 
 #: A process of a job that sums and sums; the first argument is the folder for its number.
@@ -61,7 +60,7 @@ class Launched:
         self.folder = folder
         self.launcher = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER, PROCESS, str(folder)],
-            env=of_one_device() | {"TMPDIR": str(folder)},
+            env=of_one_device() | {"SGPMIC_LOG": str(folder / "runtime.log")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -80,11 +79,6 @@ class Launched:
     def end(self) -> str:
         """Wait for the end of the launcher, and return what was printed."""
         return "".join(self.launcher.communicate(timeout=30))
-
-    def log(self) -> Path:
-        """Return the file that took what the runtime has printed."""
-        (log,) = self.folder.glob("sgpmic-*.log")
-        return log
 
 
 @pytest.fixture
@@ -142,10 +136,9 @@ def test_a_launcher_killed_before_its_processes_have_joined(launched: Launched) 
     wait_for_the_end_of(pids)
 
 
-def one_sentence(words: str, log: Path) -> None:
-    """Check that what is printed is ours, and that the log is named."""
+def one_sentence(words: str) -> None:
+    """Check that what is printed is ours."""
     assert "--resume" in words
-    assert str(log) in words
     for theirs in ("[Gloo]", "Traceback", "stack trace", "client.h", "terminate called"):
         assert theirs not in words
 
@@ -159,8 +152,9 @@ def test_a_stopped_process(launched: Launched, number: int) -> None:
     words = launched.end()
     assert launched.launcher.returncode == TRY_AGAIN, words
     assert "does not answer" in words
-    one_sentence(words, launched.log())
-    assert "Terminating process because the JAX distributed" in launched.log().read_text()
+    one_sentence(words)
+    log = (launched.folder / "runtime.log").read_text()
+    assert "Terminating process because the JAX distributed" in log
 
 
 @pytest.mark.slow
@@ -209,15 +203,14 @@ def test_sockets_and_words_of_the_runtime_stay_inside(launched: Launched) -> Non
     assert set.union(*places) <= loopback, f"{socket.gethostname()} is another address"
     assert launched.launcher.returncode == 0, words
     assert words == ""
-    assert not list(launched.folder.glob("sgpmic-*.log")), "nobody needs it"
 
 
 def hostname_given(coordinator: str) -> object:
     """Return the host's name that JAX passes for its sums in a job with this coordinator."""
     from jax._src.lib import xla_client  # where JAX looks for it
 
-    with _loopback_collectives(coordinator):
-        return xla_client._xla.make_gloo_tcp_collectives(distributed_client=None)
+    _bind_to_loopback(coordinator)
+    return xla_client._xla.make_gloo_tcp_collectives(distributed_client=None)
 
 
 @pytest.mark.parametrize(
@@ -241,16 +234,10 @@ def test_sums_of_one_machine_do_not_leave_it(
 
     monkeypatch.setattr("jaxlib._jax.make_gloo_tcp_collectives", fake)
     assert hostname_given(coordinator) == hostname
-    assert importlib.import_module("jaxlib._jax").make_gloo_tcp_collectives is fake
 
 
 def test_another_jaxlib_only_loses_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "jaxlib._jax.make_gloo_tcp_collectives"
-    monkeypatch.setattr(name, lambda distributed_client: "JAX's own")
-    assert hostname_given("127.0.0.1:5000") == "JAX's own"
-    monkeypatch.delattr(name)
-    with _loopback_collectives("127.0.0.1:5000"):
-        pass
+    monkeypatch.delattr("jaxlib._jax.make_gloo_tcp_collectives")
+    _bind_to_loopback("127.0.0.1:5000")
     monkeypatch.setitem(sys.modules, "jaxlib._jax", None)
-    with _loopback_collectives("127.0.0.1:5000"):
-        pass
+    _bind_to_loopback("127.0.0.1:5000")

@@ -136,4 +136,4 @@ def test_what_cannot_be_used_is_said_at_once(cluster: None, table: Path, tmp_pat
         fit_on_ray(model, table, out, n_workers=3, placement_timeout=0.5)
     with pytest.raises(ValueError, match=r"absent\.npy"):
         fit_on_ray(model, table.with_name("absent.npy"), out, n_workers=1)
-    assert not out.exists()
+    assert not (out / "checkpoint").exists()

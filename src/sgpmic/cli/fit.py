@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.markup import escape
 
+from sgpmic._words import plural
 from sgpmic.cli import options as opt
 from sgpmic.cli import results
 from sgpmic.cli.dry_run import show_expectation
@@ -121,7 +122,7 @@ def _read(
 
     dataset = job.do(lambda: Dataset(table, asked))
     # The first process fits the encoder for all.
-    fitted = job.tell(job.do(lambda: dataset.fit_columns() if job.is_first else ""))
+    fitted = job.tell_all(job.do(lambda: dataset.fit_columns() if job.is_first else ""))[0]
     everything = job.do(lambda: dataset.read(fitted, (job.process, job.n_processes)))
     job.do(check)
     data, empty = job.do(lambda: without_empty_rows(everything))
@@ -130,8 +131,9 @@ def _read(
 
     job.group = job.do(lambda: ProcessGroup(len(data.values)))
     if n_empty := int(job.group.total(np.float64(empty.sum()))):
+        note = f"{plural(n_empty, 'row')} without a value in any column that is used: no cluster."
         # Ids that are row numbers stay those of the file.
-        data = replace(data, ids=rows.names(~empty), notes=(*data.notes, rows.note(n_empty)))
+        data = replace(data, ids=rows.names(~empty), notes=(*data.notes, note))
     if data.columns[0]["name"] == "feature_1" and table.suffix not in (".npy", ".npz"):
         console.print("No header was found: the first line is a row, and columns are feature_1, …")
     return data, rows
@@ -155,17 +157,20 @@ def _make_model(parameters: dict[str, Any], as_published: bool, job: CommandJob)
 
 def _say_finished(folder: RunFolder, parameters: dict[str, Any], options: dict[str, Any]) -> None:
     """Report that the run is finished; raise if settings or data differ from the request."""
-    folder.tidy()
     record = folder.read_record()
-    for name, value in {**parameters, "as_published": options["as_published"]}.items():
-        if record["settings"].get(name) != value:
-            option, before = opt.OPTIONS.get(name, name), record["settings"].get(name)
-            raise RunFolderError(
-                f"{folder.path} holds a finished run with different settings ({option} {before}, "
-                f"not {value}); name another folder with --out, or start again with --force."
-            )
+    asked = parameters | {"as_published": options["as_published"]}
+    other = [
+        opt.OPTIONS.get(name, name)
+        for name, value in asked.items()
+        if record["settings"].get(name) != value
+    ]
     if record["data"]["fingerprint"] != options["fingerprint"]:
-        raise RunFolderError(f"{folder.path} holds a run on other data; name another with --out.")
+        other.append("data")
+    if other:
+        raise RunFolderError(
+            f"{folder.path} holds a finished run with other {', '.join(other)}; name another "
+            "folder with --out, or start again with --force."
+        )
     console.print(f"{escape(str(folder.path))} is finished; nothing is left to do.")
 
 
@@ -232,8 +237,6 @@ def demo(
 
     Writes the table itself (iris.csv) and what sgpmic fit makes of it (run/).
     """
-    if out.exists() and not out.is_dir():
-        raise fail(f"{out} is a file; name a folder with --out.")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise fail(f"{out} is not empty; name another folder with --out, or add --force.")
     from sklearn.datasets import load_iris

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -62,52 +61,14 @@ def one_sentence(what: object, doing: str = "written") -> Iterator[None]:
         raise fail(f"{what} cannot be {doing}: {error.strerror or error}.") from None
 
 
-def prepare_process() -> None:
-    """Ignore write errors of the output streams."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is not None:
-            setattr(sys, name, Screen(getattr(sys, name)))
-
-
-class Screen:
-    """Stream wrapper that drops output on write errors, and escapes what it cannot encode.
-
-    The disk may be full, or the program that reads may have stopped.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        with suppress(AttributeError, ValueError):
-            stream.reconfigure(errors="backslashreplace")
-
-    def write(self, text: str) -> int:
-        """Write text, or drop it."""
-        self._attempt(self._stream.write, text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Flush the buffer."""
-        self._attempt(self._stream.flush)
-
-    def _attempt(self, action: Any, *text: str) -> None:
-        try:
-            action(*text)
-        except OSError:
-            # Redirect to devnull, else Python retries at exit to flush the buffer, and complains.
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), self._stream.fileno())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 _count = partial(Option, metavar="NUMBER")
 _number = partial(_count, min=1)
 _word = partial(Option, metavar="WORD")
+_flag = partial(Option, metavar="")
 OutFolder = Annotated[Path, Option(metavar="FOLDER", help="Folder for the results.")]
 Seed = Annotated[int, _number(min=0, help="Random seed.")]
 Device = Annotated[str, _word(help="cpu, gpu, or auto: a GPU where JAX finds one.")]
-Force = Annotated[bool, Option("--force", help="Replace the results of an earlier run.")]
+Force = Annotated[bool, _flag("--force", help="Replace the results of an earlier run.")]
 RunPath = Annotated[Path, Argument(metavar="RUN", help="Folder that sgpmic fit wrote.")]
 
 # Options that name columns may be given several times, or once with commas.
@@ -139,38 +100,29 @@ Date = Annotated[_Names, _columns(help="Columns that are dates or times.")]
 Log = Annotated[_Names, _columns(help="Columns to take the logarithm of.")]
 Scale = Annotated[
     str | None,
-    _word(
-        help="Divide every feature by its own standard deviation (each), all by one number (one), "
-        "or none; auto is each unless many features seem to share a unit."
-    ),
+    _word(help="Divide features by their deviations (each), by one (one), none or auto."),
 ]
 Kernel = Annotated[str, _word(help="rbf, linear, matern32, matern52 or rational_quadratic.")]
 Latent = Annotated[
     str,
-    _word(
-        help="Latent points as point estimates (point), or with their uncertainty (variational): "
-        "slower, and surplus clusters end up empty."
-    ),
+    _word(help="Latent points as estimates (point), or with uncertainty (variational): slower."),
 ]
 Inducing = Annotated[int, _number(help="Number of inducing points.")]
 Committee = Annotated[
-    bool, Option("--committee/--no-committee", help="Let different methods vote on each row first.")
+    bool, _flag("--committee/--no-committee", help="Let different methods vote on each row first.")
 ]
 Starts = Annotated[int, _number(max=10_000, help="Number of starts.")]
 MaxIter = Annotated[int | None, _number(help="Maximum EM iterations; 20, or the paper's 2.")]
 Rounds = Annotated[int | None, _number(hidden=True)]
 Batch = Annotated[int | None, Option(hidden=True)]
-AsPublished = Annotated[bool, Option("--as-published", help="All settings as in the paper.")]
+AsPublished = Annotated[bool, _flag("--as-published", help="All settings as in the paper.")]
 Processes = Annotated[
     int,
-    _number(
-        help="Processes to start on this machine, each with its share of a Parquet or .npy file; "
-        "omit it under srun or mpirun."
-    ),
+    _number(help="Processes on this machine, which share a Parquet or .npy file; not with srun."),
 ]
 CheckpointEvery = Annotated[int, _number(help="Iterations between two checkpoints.")]
-Resume = Annotated[bool, Option("--resume", help="Resume a run that was interrupted.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Estimate time and memory only.")]
+Resume = Annotated[bool, _flag("--resume", help="Resume a run that was interrupted.")]
+DryRun = Annotated[bool, _flag("--dry-run", help="Estimate time and memory only.")]
 
 #: The options of ``sgpmic fit`` that set parameters of the estimator.
 OPTIONS = {

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from rich import progress
 from rich.markup import escape
-from rich.text import Text
 from typer import Argument, Option
 
 from sgpmic._words import plural
@@ -120,15 +119,6 @@ def check_match(folder: RunFolder, names: Iterable[Any], encoder: TableEncoder |
         raise fail(f"{folder.path} holds files of different runs; run sgpmic fit again.")
 
 
-class _TimeLeft(progress.TimeRemainingColumn):
-    """Remaining time, if the number of rows is known."""
-
-    def render(self, task: progress.Task) -> Text:
-        if task.finished or task.time_remaining is None:
-            return Text()
-        return Text.assemble(super().render(task), " left")
-
-
 def _write_answers(
     target: Path,
     model: StoredModel,
@@ -142,21 +132,14 @@ def _write_answers(
     from sgpmic.learning.preprocessing import dense_rows
     from sgpmic.tables.dataset import read_blocks
 
-    bar = progress.Progress(
-        progress.TextColumn("predicting"),
-        progress.BarColumn(bar_width=24),
-        progress.TextColumn("{task.description}"),
-        progress.TimeElapsedColumn(),
-        _TimeLeft(),
-        console=console,
-    )
+    bar = progress.Progress(console=console)
     wanted = [] if id_name is None else [id_name]
     notes: list[str] = []
     blocks = read_blocks(reader, encoder, record["data"]["features"], wanted, notes)
     names = [cluster["name"] for cluster in record["result"].get("profiles", ())]  # not in old runs
     total = flagged = n_empty = 0
     with replacing(target) as file, bar:
-        task = bar.add_task("0 rows", total=reader.n_rows)
+        task = bar.add_task("predicting", total=reader.n_rows)
         for block in blocks:
             with collected_warnings() as said:
                 # In C order, because summation order affects rounding.

@@ -33,7 +33,6 @@ def join_job(processes: int, device: str) -> CommandJob:
             raise typer.Exit(launch(command, processes))
         if not is_alone:
             divert_runtime_output()
-            opt.prepare_process()  # again, for the diverted streams
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None
@@ -80,10 +79,10 @@ class CommandJob:
 
         return gathered(own)
 
-    def tell(self, text: str) -> str:
-        """Broadcast the first process's text; that of the others is ignored."""
-        own = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
-        length = int(self._gather(np.array([len(own)]))[0, 0])
+    def tell_all(self, text: str) -> list[str]:
+        """Return the texts of all processes."""
+        own = np.frombuffer(text.encode(), np.uint8)
+        sizes = self._gather(np.array([len(own)]))[:, 0].astype(int)
         # Processes exchange only numeric arrays of equal shape.
-        told = self._gather(np.resize(own, length))[0]
-        return told.astype(np.uint8).tobytes().decode()
+        told = self._gather(np.resize(own, sizes.max()).astype(np.int64)).astype(np.uint8)
+        return [row[:size].tobytes().decode() for row, size in zip(told, sizes, strict=True)]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
-from rich.table import Column
 from rich.table import Table as ScreenTable
 from typer import Argument, Option
 
@@ -43,8 +42,7 @@ def load_model(path: Path) -> SGPMIC:
     from sgpmic.estimator import SGPMIC
 
     with one_sentence(path, "read"):
-        model = SGPMIC.load(path)
-    return model
+        return SGPMIC.load(path)
 
 
 def _draw(folder: RunFolder, table: Path | None) -> None:
@@ -77,16 +75,12 @@ def info(
     for name, words in _facts(found).items():
         screen.add_row(name, escape(words))
     console.print(screen)
-    headers = (Column(name, justify="right") for name in ("cluster", "rows"))
-    clusters = ScreenTable(*headers, show_edge=False)
-    for m in range(found.n_clusters_):
-        clusters.add_row(str(m), str(int((found.labels_ == m).sum())))
-    console.print(clusters)
 
 
 def _facts(model: SGPMIC) -> dict[str, str]:
     from sgpmic.tables.columns import used_names
 
+    clusters = range(model.n_clusters_)
     names, columns = [str(name) for name in getattr(model, "feature_names_in_", ())], {}
     if model.encoder_ is not None:
         names = list(model.encoder_.get_feature_names_out())
@@ -95,6 +89,7 @@ def _facts(model: SGPMIC) -> dict[str, str]:
     converged = "converged" if model.converged_ else "not converged"
     return {
         "rows fitted": str((model.labels_ >= 0).sum()),
+        "rows by cluster": ", ".join(str((model.labels_ == m).sum()) for m in clusters),
         **columns,
         "features": _listed(names) if names else str(model.n_features_in_),
         "latent dimensions": str(model.n_components_),

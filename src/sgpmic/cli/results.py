@@ -15,24 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.table import Table as ScreenTable
 
 import sgpmic
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic._words import duration, percent, plural
+from sgpmic._words import percent
 from sgpmic.cli.options import console, note
 from sgpmic.cli.processes import CommandJob
 from sgpmic.storage.model_file import replacing, write_bytes
 from sgpmic.storage.run_folder import RunFolder
-from sgpmic.tables.errors import list_names, shortened
+from sgpmic.tables.errors import shortened
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from sgpmic.estimator import SGPMIC
     from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
@@ -53,21 +50,14 @@ class Rows(NamedTuple):
         places = np.flatnonzero(which)
         return [str(self.first + i + 1) if self.ids is None else self.ids[i] for i in places]
 
-    def note(self, n_empty: int) -> str:
-        """Return the note about empty rows; other processes may have more of them."""
-        names = self.names(self.empty)
-        listed = f" ({list_names(names)})" if len(names) == n_empty else ""
-        rows = plural(n_empty, "row")
-        return f"{rows}{listed} without a value in any column that is used: no cluster."
-
     def columns(self, answers: dict[str, Any]) -> dict[str, Any]:
         """Return the columns to write; ``answers`` are for all rows or for the non-empty ones."""
         n_rows = len(self.empty)
         if self.ids is None:
             names: dict[str, Any] = {"row": np.arange(n_rows) + self.first + 1}
         else:
-            clash = self.id_name in _OURS or str(self.id_name).startswith(_OUR_PREFIXES)
-            names = {"id" if clash or not self.id_name else self.id_name: self.ids}
+            clash = not self.id_name or self.id_name in answers
+            names = {"id" if clash else str(self.id_name): self.ids}
         if not self.empty.any():
             return names | answers
         for name, cells in answers.items():
@@ -75,11 +65,6 @@ class Rows(NamedTuple):
             names[name] = np.full(n_rows, "", dtype=object)
             names[name][~self.empty] = known if len(known) < n_rows else known[~self.empty]
         return names
-
-
-# Reserved column names, which the id column must not have.
-_OURS = ("cluster", "cluster_name", "certainty", "log_density", "unusual")
-_OUR_PREFIXES = ("membership_", "latent_")
 
 
 @dataclass
@@ -121,7 +106,7 @@ def write_results(fit: Fit) -> None:
     if job.is_first:
         content = content_from_model(model, data.values)
         fit.explanations = explain(content)
-    names = json.loads(job.tell(json.dumps([found.name for found in fit.explanations])))
+    names = json.loads(job.tell_all(json.dumps([found.name for found in fit.explanations]))[0])
     answers = model_columns(own.labels_, own.memberships_, own.embedding_, names)
     target = folder.new.labels
     parts = [target.with_name(f".labels-{number:06d}.part") for number in range(job.n_processes)]
@@ -154,13 +139,10 @@ def _sample(fit: Fit) -> tuple[SGPMIC, Table]:
     from sgpmic.learning.preprocessing import sample_numbers
 
     def texts_at(own: list[str] | None) -> list[str] | None:
-        """Gather texts of sampled rows, as code points: processes exchange only numbers."""
         if own is None:
             return None
-        width = int(group.largest(float(max(map(len, own)))))
-        letters = np.array(own, dtype=f"U{max(width, 1)}").view(np.uint32).reshape(len(own), -1)
-        found = np.ascontiguousarray(group.rows_at(letters, numbers).astype(np.uint32))
-        return found.view(f"U{found.shape[1]}")[:, 0].tolist()
+        mine = [own[i] for i in numbers - group.first if 0 <= i < group.n_own]
+        return [text for told in fit.job.tell_all(json.dumps(mine)) for text in json.loads(told)]
 
     numbers = sample_numbers(group.n_rows)
     shown = copy.copy(model)
@@ -174,23 +156,14 @@ def _sample(fit: Fit) -> tuple[SGPMIC, Table]:
 def _compare(labels: Ints, n_clusters: int, data: Table) -> dict[str, Any] | None:
     from sgpmic.report.statistics import Confusion, compare_labels
 
-    def plain(value: float) -> float | None:
-        return float(value) if np.isfinite(value) else None  # JSON has no NaN
-
     found = compare_labels(labels, data.labels, n_clusters)
     if found is None or data.labels is None:
         return None
     label = {"label": data.label_name, "rows_without_label": data.labels.count("")}
     if isinstance(found, Confusion):
-        return label | {"kind": "classes", "adjusted_rand_index": found.ari, "purity": found.purity}
-    return label | {
-        "kind": "continuous",
-        "eta_squared": plain(found.eta_squared),
-        "clusters": [
-            {"rows": int(count), "mean": plain(mean), "standard_deviation": plain(deviation)}
-            for count, mean, deviation in zip(*found[:3], strict=True)
-        ],
-    }
+        return label | {"adjusted_rand_index": found.ari, "purity": found.purity}
+    eta = float(found.eta_squared)
+    return label | {"eta_squared": eta if np.isfinite(eta) else None}  # JSON has no NaN
 
 
 def _record(fit: Fit, n_rows: int) -> dict[str, Any]:
@@ -300,13 +273,7 @@ def model_columns(
 
 
 MOST_SHOWN = 30
-_MOST_WARNINGS = 20
 _LONGEST = 44
-_MOST_SIZES = 8
-
-# Widths in characters: of the bar, shown on wide terminals only, and of the elapsed time.
-_BAR, _TIME = 16, 8
-_ROOM_FOR_BAR = 70
 
 
 def show_columns(data: Table, most: int = MOST_SHOWN) -> None:
@@ -328,11 +295,8 @@ def show_columns(data: Table, most: int = MOST_SHOWN) -> None:
         console.print(f"… and {more} more, all in run.json.")
     if data.judged_by is not None:
         console.print(f"Column kinds were inferred from a sample of {data.judged_by} rows.")
-    warned = [column for column in data.columns if column["warning"]]
-    for column in warned[:_MOST_WARNINGS]:
+    for column in [column for column in data.columns if column["warning"]][:most]:
         note(f"column {_short(column['name'])}: {column['warning']}.")
-    if len(warned) > _MOST_WARNINGS:
-        console.print(f"… and {len(warned) - _MOST_WARNINGS} more such notes, all in run.json.")
 
 
 def _short(text: str) -> str:
@@ -342,37 +306,19 @@ def _short(text: str) -> str:
 def show_summary(fit: Fit) -> None:
     """Print the clusters, how they were found, and the location of the results."""
     from sgpmic.report.explanations import print_summary
+    from sgpmic.report.words import unlabeled
 
     print_summary(fit.model, fit.explanations, console, sizes=fit.sizes, notes=fit.notes)
-    if fit.comparison is not None and fit.job.is_alone:
-        _show_comparison(fit.comparison)
+    if (found := fit.comparison) is not None and "purity" in found and fit.job.is_alone:
+        left_out = unlabeled(found["rows_without_label"])
+        console.print(
+            f"Agreement with {escape(str(found['label']))}, which was not used: adjusted Rand "
+            f"index {found['adjusted_rand_index']:z.2f}. {left_out}".removesuffix(". ")
+        )
     for sentence in fit.notes:
         note(sentence)
     path = escape(str(fit.folder.path))
     console.print(f"Written to {path}: labels.csv, model.sgpmic, report.html, run.json")
-
-
-def _show_comparison(comparison: dict[str, Any]) -> None:
-    from sgpmic.report.words import unlabeled
-
-    label, left_out = escape(str(comparison["label"])), unlabeled(comparison["rows_without_label"])
-    if comparison["kind"] == "classes":
-        console.print(
-            f"Agreement with {label}, which was not used: adjusted Rand index "
-            f"{comparison['adjusted_rand_index']:z.2f}. {left_out}".removesuffix(". ")
-        )
-        return
-    eta = comparison["eta_squared"]
-    console.print(
-        f"{label} is continuous, so it is not compared as classes; the clusters explain "
-        f"{'nothing' if eta is None else f'{eta:.2f}'} of its variance (eta²). {left_out}".strip()
-    )
-    names = ("cluster", f"mean {label}", "standard deviation")
-    screen = ScreenTable(*(Column(name, justify="right") for name in names))
-    for m, summary in enumerate(comparison["clusters"]):
-        numbers = (summary["mean"], summary["standard_deviation"])
-        screen.add_row(str(m), *("–" if number is None else f"{number:.4g}" for number in numbers))
-    console.print(screen)
 
 
 class FitDisplay(Progress):
@@ -381,48 +327,29 @@ class FitDisplay(Progress):
     def __init__(self, max_iter: int, n_starts: int) -> None:
         line = Column(no_wrap=True, overflow="ellipsis")
         words = TextColumn("{task.description}", markup=False, table_column=line)
-        bar = [BarColumn(bar_width=_BAR)] if console.width >= _ROOM_FOR_BAR else []
-        self._room = console.width - _TIME - len(bar) * (_BAR + 1)
-        super().__init__(*bar, words, TimeElapsedColumn(), console=console)
-        self._task, self._bound = self.add_task("", total=max_iter * n_starts), ""
-        self._say(["starting"])
-
-    def _say(self, parts: Sequence[str], **more: Any) -> None:
-        words = shortened(", ".join(filter(None, parts)), self._room)
-        self.update(self._task, description=words, **more)
+        left = TimeRemainingColumn(elapsed_when_finished=True)
+        super().__init__(BarColumn(bar_width=16), words, left, console=console)
+        self._task, self._bound = self.add_task("starting", total=max_iter * n_starts), ""
 
     def announce(self, words: str) -> None:
         """Show the current step between iterations."""
-        self._say([words, self._bound])
+        self.update(self._task, description=words + self._bound)
 
     def show(self, progress: sgpmic.Progress) -> None:
         """Update the display after an iteration."""
-        total = progress.max_iter * progress.n_starts
-        done = progress.start * progress.max_iter + progress.iteration
-        # An upper bound: a start may converge before its last iteration.
-        left = (total - done) * progress.seconds / progress.iteration
-        sizes = [f"{size:.0f}" for size in progress.cluster_sizes[:_MOST_SIZES]]
-        more = " …" if len(progress.cluster_sizes) > _MOST_SIZES else ""
         start = f"start {progress.start + 1}/{progress.n_starts}, " if progress.n_starts > 1 else ""
-        self._bound = f"bound {progress.bound:.6g}"
-        parts = [
-            f"{start}iteration {progress.iteration}/{progress.max_iter}",
-            self._bound,
-            f"at most {duration(left)} left" if left > 0 else "",
-            "" if progress.change == float("inf") else f"change {progress.change:.0e}",
-            f"sizes {' · '.join(sizes)}{more}",
-        ]
-        self._say(parts, total=total, completed=done)
+        self._bound = f", bound {progress.bound:.6g}"
+        # The total is an upper bound: a start may converge before its last iteration.
+        self.update(self._task, completed=progress.start * progress.max_iter + progress.iteration)
+        self.announce(f"{start}iteration {progress.iteration}/{progress.max_iter}")
 
     def finish(self, words: str) -> None:
         """Complete the bar."""
-        self._say([f"done: {words}"], completed=self.tasks[0].total)
+        self.update(self._task, description=f"done: {words}", completed=self.tasks[0].total)
 
 
-#: Rows formatted at a time: an Arrow string array holds at most 2 GiB.
+#: Rows formatted at a time, to limit memory.
 _PART = 65_536
-#: Up to this many rows, the standard library's CSV writer is used.
-_FEW = 10_000
 
 
 def table_bytes(columns: Mapping[str, Any], *, header: bool = True) -> bytes:
@@ -432,32 +359,7 @@ def table_bytes(columns: Mapping[str, Any], *, header: bool = True) -> bytes:
     writer = csv.writer(text, lineterminator="\n")
     if header:
         writer.writerow(columns)
-    if len(arrays[0]) <= _FEW:
-        writer.writerows(zip(*(array.tolist() for array in arrays), strict=True))
-        return text.getvalue().encode()
-    import pyarrow.compute as pc  # more than twice as fast, but imports pandas if installed
-
-    lines = []
     for first in range(0, len(arrays[0]), _PART):
-        cells = [_texts(array[first : first + _PART]) for array in arrays]
-        lines += pc.binary_join_element_wise(*cells, ",").to_pylist()
-    return text.getvalue().encode() + "".join(f"{line}\n" for line in lines).encode()
-
-
-def _texts(values: NDArray[Any]) -> pa.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if values.dtype.kind == "f":
-        texts = pc.cast(pa.array(values), pa.string())
-        size = np.abs(values)
-        # Arrow formats these differently from Python: whole numbers without a point, 1e-7 for
-        # 1e-07, 0.00001 for 1e-05, 1e+10 for 10000000000.0.
-        others = ((size >= 9e-10) & (size < 1e-4)) | ~(size < 1e9) | (np.floor(size) == size)
-        theirs = pa.array(map(repr, values[others].tolist()), pa.string())
-        return pc.replace_with_mask(texts, others, theirs)
-    if values.dtype.kind in "iu":
-        return pc.cast(pa.array(values), pa.string())
-    texts = pa.array(map(str, values.tolist()), pa.string())
-    quoted = pc.binary_join_element_wise('"', pc.replace_substring(texts, '"', '""'), '"', "")
-    return pc.if_else(pc.match_substring_regex(texts, '[",\r\n]'), quoted, texts)
+        parts = (array[first : first + _PART].tolist() for array in arrays)
+        writer.writerows(zip(*parts, strict=True))
+    return text.getvalue().encode()

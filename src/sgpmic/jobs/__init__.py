@@ -51,10 +51,6 @@ def share(own: Any, *, devices: Sequence[Any] | None = None) -> SharedTable:
         May be memory-mapped.
     devices : sequence of jax.Device or None
         All devices of the job by default.
-
-    Returns
-    -------
-    SharedTable
     """
     import jax
 
@@ -73,10 +69,6 @@ def read_share(path: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> 
         A file that every process can read.
     columns : sequence of str
         The features; all columns by default.
-
-    Returns
-    -------
-    SharedTable
     """
     import jax
 

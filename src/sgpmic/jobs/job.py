@@ -11,8 +11,6 @@ resume from the checkpoint.
 
 from __future__ import annotations
 
-import importlib
-import ipaddress
 import os
 import re
 import signal
@@ -21,10 +19,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from types import FrameType
-from typing import Any, NamedTuple, NoReturn, Self, TextIO
+from typing import Any, NamedTuple, NoReturn, Self
 
 COORDINATOR, PROCESSES, PROCESS = "SGPMIC_COORDINATOR", "SGPMIC_PROCESSES", "SGPMIC_PROCESS"
 BIND = "SGPMIC_BIND"
@@ -43,7 +42,7 @@ TRY_AGAIN = 75
 STUCK_AFTER = "SGPMIC_STUCK_AFTER"
 #: File descriptor of a pipe that closes when the launcher ends.
 LAUNCHER = "SGPMIC_LAUNCHER"
-#: Log file for output of the runtime.
+#: Log file for output of the runtime; by default, processes that we start discard it.
 LOG = "SGPMIC_LOG"
 
 #: Time limit of the first iteration in seconds, ample for startup and compilation.
@@ -89,18 +88,16 @@ def find_job(environ: Mapping[str, str]) -> Job | None:
     if environ.get(PROCESSES) == "1":
         return Job()
     if PROCESSES in environ:
-        if COORDINATOR not in environ or PROCESS not in environ:
-            raise JobError(f"{PROCESSES} is set: set {COORDINATOR} (host:port) and {PROCESS} too.")
-        process, n_processes, coordinator = (environ[k] for k in (PROCESS, PROCESSES, COORDINATOR))
         try:
-            job = Job(int(process), int(n_processes), coordinator)
-        except ValueError:
-            wrong = f"Process {process!r} of {n_processes!r}"
-            raise JobError(f"{wrong}: both must be whole numbers.") from None
-        if not 0 <= job.process < job.n_processes:
-            raise JobError(f"Process {process} of {n_processes}: processes are counted from 0.")
-        if not re.fullmatch(r".+:\d+", coordinator):
-            raise JobError(f"The coordinator must be HOST:PORT, got {coordinator!r}.")
+            job = Job(int(environ[PROCESS]), int(environ[PROCESSES]), environ[COORDINATOR])
+            is_valid = 0 <= job.process < job.n_processes
+        except (KeyError, ValueError):
+            is_valid = False
+        if not is_valid or not re.fullmatch(r".+:\d+", job.coordinator):
+            raise JobError(
+                f"{PROCESSES} is set: set {COORDINATOR} to HOST:PORT, and {PROCESS} to the index "
+                "of this process, from 0."
+            )
         return job
     counts = {environ.get(name, "1") for name in ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")}
     is_indexed_pod = "JOB_COMPLETION_INDEX" in environ and find_spec("kubernetes") is not None
@@ -149,27 +146,27 @@ def initialize(
     jax.config.update("jax_enable_compilation_cache", False)
     handler = signal.getsignal(signal.SIGTERM)
     process, n_processes = (None, None) if job is None else job[:2]
-    with _loopback_collectives(coordinator or ""):
-        try:
-            jax.distributed.initialize(
-                coordinator,
-                n_processes,
-                process,
-                cluster_detection_method=None if job is None else "deactivate",
-                coordinator_bind_address=bind or os.environ.get(BIND) or coordinator,
-                heartbeat_timeout_seconds=HEARTBEAT,
-                initialization_timeout=300,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise JobError(
-                f"JAX cannot detect the processes of this job ({error}). Set {COORDINATOR}, "
-                f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 to run this one on its own."
-            ) from error
-        except RuntimeError as error:
-            place, why = coordinator or "the address JAX found", str(error).splitlines()[0]
-            message = f"This process cannot join the others at {place}: {why}"
-            raise JobError(message, TRY_AGAIN) from error
-        joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
+    _bind_to_loopback(coordinator or "")
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            n_processes,
+            process,
+            cluster_detection_method=None if job is None else "deactivate",
+            coordinator_bind_address=bind or os.environ.get(BIND) or coordinator,
+            heartbeat_timeout_seconds=HEARTBEAT,
+            initialization_timeout=300,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise JobError(
+            f"JAX cannot detect the processes of this job ({error}). Set {COORDINATOR}, "
+            f"{PROCESSES} and {PROCESS}, or {PROCESSES}=1 to run this one on its own."
+        ) from error
+    except RuntimeError as error:
+        place, why = coordinator or "the address JAX found", str(error).splitlines()[0]
+        message = f"This process cannot join the others at {place}: {why}"
+        raise JobError(message, TRY_AGAIN) from error
+    joined = Job(jax.process_index(), jax.process_count(), coordinator or "")
     if handler is not None and threading.current_thread() is threading.main_thread():
         # JAX's preemption service replaces the SIGTERM handler, so the job would ignore SIGTERM.
         signal.signal(signal.SIGTERM, handler)
@@ -181,34 +178,16 @@ def initialize(
     return joined
 
 
-@contextmanager
-def _loopback_collectives(coordinator: str) -> Iterator[None]:
+def _bind_to_loopback(coordinator: str) -> None:
     """Bind the sockets of JAX's collectives to the coordinator's address if it is a loopback one.
 
     JAX has no option for it, so this patches a private function of jaxlib, where there is one.
     """
     host = coordinator.rpartition(":")[0].strip("[]")
-    try:
-        private: Any = importlib.import_module("jaxlib._jax")
-        original = private.make_gloo_tcp_collectives
-        is_loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except (ImportError, AttributeError, ValueError):
-        is_loopback = False
-    if not is_loopback:
-        yield
-        return
-
-    def bound_to_loopback(**options: Any) -> Any:
-        try:
-            return original(**options, hostname=host)
-        except TypeError:
-            return original(**options)
-
-    private.make_gloo_tcp_collectives = bound_to_loopback
-    try:
-        yield
-    finally:
-        private.make_gloo_tcp_collectives = original
+    private: Any = sys.modules.get("jaxlib._jax")
+    original = getattr(private, "make_gloo_tcp_collectives", None)
+    if original is not None and re.fullmatch(r"localhost|127\..*|::1", host):
+        private.make_gloo_tcp_collectives = partial(original, hostname=host)
 
 
 def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
@@ -220,7 +199,7 @@ def end_process(message: str, code: int = TRY_AGAIN) -> NoReturn:
     os._exit(code)
 
 
-def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
+def end_with_launcher() -> None:
     """Make this process exit when its launcher ends, for whatever reason."""
     pipe = os.environ.pop(LAUNCHER, None)
     if pipe is None:
@@ -231,7 +210,6 @@ def end_with_launcher(clean_up: Callable[[], object] = lambda: None) -> None:
         # lock breaks interpreter shutdown.
         while os.read(int(pipe), 1):
             pass
-        clean_up()
         end_process("The program that started this process has ended, so it ends too.")
 
     threading.Thread(target=wait, name="launcher", daemon=True).start()
@@ -306,10 +284,7 @@ def is_loss(error: BaseException) -> bool:
 def together(n_processes: int) -> Iterator[None]:
     """Exit at once on any exception, so that the other processes notice within seconds.
 
-    Parameters
-    ----------
-    n_processes : int
-        If 1, exceptions propagate as usual.
+    If ``n_processes`` is 1, exceptions propagate as usual.
     """
     if n_processes == 1:
         yield
@@ -335,15 +310,8 @@ def together(n_processes: int) -> Iterator[None]:
 def supervised(n_processes: int) -> Iterator[list[Callable[[object], None]]]:
     """Exit when the fit in the ``with`` block fails, or when another process is lost or hangs.
 
-    Parameters
-    ----------
-    n_processes : int
-
-    Yields
-    ------
-    callbacks : list of callables
-        Callbacks for the fit, which notify a :class:`Watchdog` of the end of every iteration. Empty
-        for a single process.
+    Yields callbacks for the fit, which notify a :class:`Watchdog` of the end of every iteration;
+    none for a single process.
     """
     if n_processes == 1:
         yield []
@@ -374,18 +342,10 @@ def terminated_as_interrupted() -> Iterator[None]:
 
 def divert_runtime_output() -> None:
     """Redirect output of native libraries, not of Python, to ``SGPMIC_LOG`` or standard error."""
-    sys.stdout = _duplicate(sys.stdout, 1)
+    sys.stdout.flush()
+    sys.stdout = open(os.dup(1), "w", 1, errors="backslashreplace")  # noqa: SIM115
     if os.environ.get(LOG):
-        sys.stderr = _duplicate(sys.stderr, 2)
+        sys.stderr = open(os.dup(2), "w", 1, errors="backslashreplace")  # noqa: SIM115
         with open(os.environ[LOG], "ab") as log:
             os.dup2(log.fileno(), 2)
     os.dup2(2, 1)
-
-
-def _duplicate(stream: TextIO, descriptor: int) -> TextIO:
-    """Reopen a stream on a duplicate of its file descriptor, if that is ``descriptor``."""
-    with suppress(OSError, ValueError):
-        if stream.fileno() == descriptor:
-            stream.flush()
-            return open(os.dup(descriptor), "w", 1, stream.encoding, stream.errors)
-    return stream

@@ -12,11 +12,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from sgpmic.jobs import job
@@ -36,10 +34,9 @@ class Slot(NamedTuple):
 
 def local_slot(host: str = "127.0.0.1") -> Slot:
     """Return a slot on this machine, whose address is ``host``."""
-    family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family) as probe:
-        probe.bind(address)
-        port = int(probe.getsockname()[1])
+    family = socket.getaddrinfo(host, 0)[0][0]
+    with socket.create_server((host, 0), family=family) as probe:
+        port = probe.getsockname()[1]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return Slot(host, cores, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
 
@@ -96,7 +93,7 @@ def wait_for_exits(
                 if ended.code != 0:
                     # The others will notice, and one of them may have a better explanation.
                     deadline = min(deadline, time.monotonic() + PATIENCE)
-        time.sleep(0.05)
+        time.sleep(0.1)
     stopped = ProcessExit(TRY_AGAIN, "it had to be stopped after another one failed")
     return [found.get(process, stopped) for process in range(len(polls))]
 
@@ -117,8 +114,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     the job (:func:`sgpmic.jobs.initialize`) end as well. A Python program imports nothing from the
     current folder or from the folder of its script.
     """
-    with tempfile.NamedTemporaryFile(prefix="sgpmic-", suffix=".log", delete=False) as file:
-        log = Path(file.name)
+    log = os.environ.get(job.LOG, os.devnull)
     reader, writer = os.pipe()
     children: list[subprocess.Popen[bytes]] = []
 
@@ -128,7 +124,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
     try:
         with job.terminated_as_interrupted():
             for process, variables in enumerate(environments([local_slot()] * n_processes)):
-                env = {**os.environ, **variables, job.LAUNCHER: str(reader), job.LOG: file.name}
+                env = {**os.environ, **variables, job.LAUNCHER: str(reader), job.LOG: log}
                 screen = None if process == 0 else subprocess.DEVNULL
                 children += [subprocess.Popen(command, env=env, stdout=screen, pass_fds=[reader])]
             exits = wait_for_exits([partial(poll, child) for child in children])
@@ -137,11 +133,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
             for child in children:
                 child.terminate()
         wait_for_exits([partial(poll, child) for child in children], PATIENCE)
-        log.unlink()
         return 130
-    except OSError:  # the command cannot be started
-        log.unlink()
-        raise
     finally:
         for child in children:
             child.kill()
@@ -155,11 +147,7 @@ def launch(command: Sequence[str], n_processes: int) -> int:
         cause = root_cause(exits)
         print(
             f"Process {exits.index(cause)} of {len(exits)} was lost: {cause}. Start the same "
-            "command again with --resume.",
+            f"command again with --resume; {job.LOG}=FILE keeps the output of the runtime.",
             file=sys.stderr,
         )
-    if not failed or explained == REFUSED or log.stat().st_size == 0:
-        log.unlink()
-    else:
-        print(f"The runtime output of the processes is in {log}.", file=sys.stderr)
     return explained or (TRY_AGAIN if failed else 0)

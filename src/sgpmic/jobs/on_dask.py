@@ -8,7 +8,6 @@ are only copied within their machine.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from operator import itemgetter
@@ -41,10 +40,6 @@ def fit_dask(model: SGPMIC, table: Any, client: Any = None) -> workers.JobFit:
         Numeric data.
     client : distributed.Client or None
         The current one by default.
-
-    Returns
-    -------
-    fit : JobFit
 
     Raises
     ------
@@ -111,16 +106,14 @@ def _find_rows(distributed: Any, client: Any, array: Any) -> _Found:
         if not who_has.get(key):
             futures[key].result()  # raises what its computation raised
             raise JobError("A Dask worker was lost with some of the rows; call fit_dask again.")
-        # If several workers hold the chunk, take the one with the fewest rows so far.
-        address = min(who_has[key], key=lambda a: sum(piece.size for piece in found.get(a, ())))
-        found.setdefault(address, []).append(_Piece(number, int(size), futures[key]))
+        found.setdefault(who_has[key][0], []).append(_Piece(number, int(size), futures[key]))
     if not found:
         raise ValueError("The table has no rows.")
     return found
 
 
-#: Child processes of this Dask worker, by job name.
-_jobs: defaultdict[str, workers.LocalWorkers] = defaultdict(workers.LocalWorkers)
+#: The child process of this Dask worker, by job name.
+_jobs: defaultdict[str, workers.LocalWorker] = defaultdict(workers.LocalWorker)
 
 
 def _fit_rows(name: str, parameters: Any, variables: Any, *pieces: Any) -> dict[str, Any]:
@@ -146,7 +139,6 @@ def _run(client: Any, parameters: Any, found: _Found) -> list[Any]:
 
     name = f"sgpmic-{uuid4().hex}"
     addresses = list(found)
-    present, polled = set(addresses), time.monotonic()
     futures = []
 
     def start(process: int, variables: dict[str, str]) -> Callable[[], ProcessExit | None]:
@@ -159,12 +151,9 @@ def _run(client: Any, parameters: Any, found: _Found) -> list[Any]:
         return lambda: poll(future, address)
 
     def poll(future: Any, address: str) -> ProcessExit | None:
-        nonlocal present, polled
-        if time.monotonic() - polled > 2.0:
-            present, polled = set(client.nthreads()), time.monotonic()
         if future.status == "finished":
             return ProcessExit(0)
-        if future.status == "pending" and address in present:
+        if future.status == "pending" and address in client.nthreads():
             return None
         error = future.exception() if future.status == "error" else None
         if isinstance(error, JobError):

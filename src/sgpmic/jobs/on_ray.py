@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sgpmic.jobs import JobError, workers
-from sgpmic.jobs.launch import PATIENCE, ProcessExit, Slot, local_slot
+from sgpmic.jobs.launch import ProcessExit, Slot, local_slot
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
@@ -58,10 +57,6 @@ def fit_on_ray(
     placement_timeout : float
         Seconds to wait until the cluster can place all workers at once.
 
-    Returns
-    -------
-    fit : JobFit
-
     Raises
     ------
     ValueError, TypeError
@@ -76,108 +71,88 @@ def fit_on_ray(
     if n_workers < 1 or max_failures < 0:
         raise ValueError("n_workers must be at least 1, and max_failures at least 0.")
     folder, path = Path(os.path.abspath(out)), os.path.abspath(table)
-    is_new = not folder.exists()
-    parameters, checkpoint = workers.job_parameters(model), folder / "checkpoint"
-    parameters["computation"] = replace(parameters["computation"], checkpoint=str(checkpoint))
+    parameters, checkpoint = workers.job_parameters(model), str(folder / "checkpoint")
+    parameters["computation"] = replace(parameters["computation"], checkpoint=checkpoint)
     folders = [folder / f"process-{process}" for process in range(n_workers)]
     if not ray.is_initialized():
         ray.init()
     for failures in range(1, max_failures + 2):
-        with _actors(ray, n_workers, resources_per_worker, placement_timeout) as actors:
+        with _placed(ray, n_workers, resources_per_worker, placement_timeout) as submit:
             for own in folders:
                 workers.write_task(own, parameters, table=path, columns=columns)
             try:
-                _run(ray, actors, folders)
+                _run(ray, submit, folders)
                 break
-            except ValueError:
-                if is_new and not checkpoint.exists():
-                    shutil.rmtree(folder)
-                raise
-            except JobError as error:
+            except (JobError, ray.exceptions.RayError) as error:
+                why = str(error).splitlines()[0]
                 if failures > max_failures:
                     raise JobError(
-                        f"The fit has failed {failures} times, the last time with: {error} "
+                        f"The fit has failed {failures} times, the last time with: {why} "
                         f"The checkpoint is in {folder}; the same call resumes from it."
                     ) from None
                 again = f"{failures} of {max_failures} times"
-                _log.warning("%s The fit resumes from its checkpoint (%s).", error, again)
-    try:
-        fitted = workers.load_model(model, folders[0])
-        by_row = [
-            np.concatenate([np.load(own / f"{name}.npy") for own in folders])
-            for name in workers.BY_ROW
-        ]
-    except FileNotFoundError:
-        raise JobError(
-            f"The fit has ended, but its results are not in {folder} on this machine: name a "
-            "folder that all machines share."
-        ) from None
+                _log.warning("%s The fit resumes from its checkpoint (%s).", why, again)
+    fitted = workers.load_model(model, folders[0])
+    by_row = (
+        np.concatenate([np.load(own / f"{name}.npy") for own in folders]) for name in workers.BY_ROW
+    )
     fitted.save(folder / workers.MODEL)
     return workers.JobFit(fitted, *by_row)
 
 
 @contextmanager
-def _actors(
+def _placed(
     ray: Any, n_workers: int, resources: Mapping[str, float] | None, timeout: float
-) -> Iterator[list[Any]]:
-    """Yield an actor for each worker; afterwards stop all of them and their processes."""
+) -> Iterator[Callable[..., Any]]:
+    """Reserve resources for all workers; yield a function that submits a task to one of them."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     resources = dict(resources or {"CPU": 1})
     # All or none: a process that has started waits for the others.
     group = ray.util.placement_group([resources] * n_workers, strategy="PACK")
-    actors: list[Any] = []
     try:
         if not group.wait(timeout):
             raise JobError(
                 f"The Ray cluster could not place {n_workers} workers with {resources} each in "
                 f"{timeout:g} seconds: ask for fewer, or add machines."
             )
-        others = {name: n for name, n in resources.items() if name not in ("CPU", "GPU", "memory")}
-        actor_class = ray.remote(
-            max_restarts=0,
-            max_concurrency=2,  # one call waits for the process, another ends it
-            num_cpus=resources.get("CPU", 0),
-            num_gpus=resources.get("GPU", 0),
-            memory=resources.get("memory"),
-            resources=others or None,
-        )(_Actor)
-        for bundle in range(n_workers):
-            where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
-            actors.append(actor_class.options(scheduling_strategy=where).remote())
-        yield actors
+        options: dict[str, Any] = {
+            "max_retries": 0,
+            "num_cpus": resources.pop("CPU", 0),
+            "num_gpus": resources.pop("GPU", 0),
+            "memory": resources.pop("memory", None),
+            "resources": resources or None,
+        }
+
+        def submit(worker: int, function: Callable[..., Any], *arguments: object) -> Any:
+            where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=worker)
+            task = ray.remote(**options, scheduling_strategy=where)(function)
+            return task.remote(*arguments)
+
+        yield submit
     finally:
-        # End the processes before Ray kills the actors, so that none can still write.
-        ends = [actor.end.remote() for actor in actors]
-        if ends:
-            ray.wait(ends, num_returns=len(ends), timeout=PATIENCE)
-        for actor in actors:
-            ray.kill(actor)
+        # Ray kills the workers of the group, and the fit's processes end with them.
         ray.util.remove_placement_group(group)
 
 
-class _Actor(workers.LocalWorkers):
-    def slot(self) -> Slot:
-        import ray
+def _slot() -> Slot:
+    import ray
 
-        return local_slot(ray.util.get_node_ip_address())
+    return local_slot(ray.util.get_node_ip_address())
 
 
-def _run(ray: Any, actors: list[Any], folders: list[Path]) -> None:
+def _run_process(folder: Path, variables: dict[str, str], shown: bool) -> ProcessExit:
+    return workers.LocalWorker().run(folder, variables, shown=shown)
+
+
+def _run(ray: Any, submit: Callable[..., Any], folders: list[Path]) -> None:
     def start(process: int, variables: dict[str, str]) -> Callable[[], ProcessExit | None]:
-        run = actors[process].run.remote(folders[process], variables, shown=process == 0)
+        run = submit(process, _run_process, folders[process], variables, process == 0)
 
         def poll() -> ProcessExit | None:
             done, _ = ray.wait([run], timeout=0)
-            try:
-                return ray.get(run) if done else None
-            except ray.exceptions.RayError as error:
-                return ProcessExit(1, f"Ray has lost its worker ({type(error).__name__})")
+            return ray.get(run) if done else None
 
         return poll
 
-    try:
-        slots = ray.get([actor.slot.remote() for actor in actors])
-    except ray.exceptions.RayError as error:
-        raise JobError(f"Ray has lost a worker ({type(error).__name__}).") from error
-    workers.run_job(slots, start)
+    workers.run_job(ray.get([submit(worker, _slot) for worker in range(len(folders))]), start)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -106,11 +105,11 @@ def load_model(model: SGPMIC, folder: Path) -> SGPMIC:
     return type(model).load(folder / MODEL)
 
 
-class LocalWorkers:
-    """Child processes of a Ray actor or a Dask worker, which end with it."""
+class LocalWorker:
+    """A child process of a Ray actor or a Dask worker, which ends with it."""
 
     def __init__(self) -> None:
-        self._children: list[subprocess.Popen[str]] = []
+        self._child: subprocess.Popen[str] | None = None
         self._ended = False
 
     def run(
@@ -118,7 +117,7 @@ class LocalWorkers:
     ) -> ProcessExit:
         """Run the task in a folder in a child process, whose standard output may be ``shown``."""
         # XLA's logs are of no use to users. Standard input closes when this process ends.
-        child = subprocess.Popen(
+        self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(folder)],
             env={**os.environ, **variables, LOG: str(folder / "runtime.log"), LAUNCHER: "0"},
             stdin=subprocess.PIPE,
@@ -127,19 +126,18 @@ class LocalWorkers:
             text=True,
             errors="replace",
         )
-        self._children.append(child)
         if self._ended:
-            child.kill()
-        assert child.stderr is not None
-        message = child.stderr.read().strip()[-_LONGEST_MESSAGE:]
-        return ProcessExit(child.wait(), message)
+            self._child.kill()
+        assert self._child.stderr is not None
+        message = self._child.stderr.read().strip()[-_LONGEST_MESSAGE:]
+        return ProcessExit(self._child.wait(), message)
 
     def end(self) -> None:
-        """Kill all child processes, and any started later."""
+        """Kill the child process, or one that is started later."""
         self._ended = True
-        for child in self._children:
-            child.kill()
-            child.wait()
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
 
 
 def run_job(
@@ -164,13 +162,7 @@ def run_job(
 
 def main(folder: Path) -> None:
     """Run the task in a folder as one process of a job."""
-
-    def remove_rows() -> None:
-        if (folder / ROWS).exists():  # on Dask: nobody else will
-            shutil.rmtree(folder, ignore_errors=True)
-
     jobs.job.divert_runtime_output()
-    jobs.job.end_with_launcher(remove_rows)
     try:
         job = jobs.initialize()
     except jobs.JobError as error:

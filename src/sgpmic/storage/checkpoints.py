@@ -20,7 +20,6 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,14 @@ import sgpmic
 from sgpmic.learning.em import IterationInfo, StartFit, State, by_row, with_rows
 from sgpmic.learning.settings import Computation, Settings
 from sgpmic.process_group import ProcessGroup
-from sgpmic.storage.model_file import NUMBER, ModelFileError, check_kinds, read_model, write_model
+from sgpmic.storage.model_file import (
+    NUMBER,
+    ModelFileError,
+    array_checksum,
+    check_kinds,
+    read_model,
+    write_model,
+)
 from sgpmic.storage.models import NOT_STORED, encode_parameters
 
 _Snapshot = tuple[list[int], list[StartFit]]  # seeds of all starts, and fits of those begun
@@ -88,7 +94,7 @@ class Checkpoint:
         if len(last.history) % self._every and not last.ended:
             return
         number = sum(len(fit.history) for fit in fits)
-        final = self.path / f"iteration-{number:06d}"
+        final = self._folder(number)
         unfinished = self.path / f".{final.name}.part"
         try:
             self._write(unfinished, seeds, fits)
@@ -96,7 +102,7 @@ class Checkpoint:
                 shutil.rmtree(final, ignore_errors=True)
                 unfinished.rename(final)
                 for older in self._iterations()[:-1]:
-                    shutil.rmtree(older, ignore_errors=True)
+                    shutil.rmtree(self._folder(older), ignore_errors=True)
         except OSError:
             shutil.rmtree(unfinished, ignore_errors=True)  # the disk may be full
             raise
@@ -129,20 +135,22 @@ class Checkpoint:
         header = {"kind": _KIND, "belongs_to": self._belongs_to, "seeds": seeds}
         write_model(folder / _REST, header | {"outcomes": described}, arrays)
 
-    def _iterations(self) -> list[Path]:
-        paths = self.path.glob("iteration-*")
-        found = [path for path in paths if re.fullmatch(r"iteration-\d{6,}", path.name)]
-        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+    def _folder(self, number: int) -> Path:
+        return self.path / f"iteration-{number:06d}"
+
+    def _iterations(self) -> list[int]:
+        """Numbers of the snapshots there are, in order."""
+        names = [re.fullmatch(r"iteration-(\d{6,})", p.name) for p in self.path.glob("iteration-*")]
+        return sorted(int(name[1]) for name in names if name)
 
     def load(self, template: State, n_starts: int) -> _Snapshot | None:
         """Return the newest snapshot, with X and S of this process's rows, or None."""
         # Process 0 decides: a slower process could see a folder that is being removed.
-        found = self._iterations()
-        newest = int(found[-1].name.split("-")[1]) if found else -1
+        newest = max(self._iterations(), default=-1)
         newest = int(self._group.agree(np.array([newest]))[0])
         if newest < 0:
             return None
-        folder = self.path / f"iteration-{newest:06d}"
+        folder = self._folder(newest)
         try:
             return self._read(folder, template, n_starts)
         except ModelFileError:
@@ -216,14 +224,10 @@ def _settings_fingerprint(parameters: Mapping[str, Any]) -> str:
     flat: dict[str, Any] = {}
     for name, value in parameters.items():
         flat |= value.get_params() if isinstance(value, Settings) else {name: value}
-    if not isinstance(flat.get("random_state"), Integral):
-        flat.pop("random_state", None)  # the checkpoint holds the seeds drawn from it
-    kept = {name: flat[name] for name in sorted(flat) if name not in _WITHOUT_EFFECT}
-    encoded, arrays = encode_parameters(kept)
-    digest = hashlib.sha256(json.dumps(encoded).encode())
-    for array in arrays.values():
-        digest.update(f"{array.shape}".encode() + array.astype(np.float64).tobytes())
-    return digest.hexdigest()
+    # Without a RandomState: the checkpoint holds the seeds drawn from it.
+    encoded, arrays = encode_parameters({k: flat[k] for k in flat if k not in _WITHOUT_EFFECT})
+    encoded |= {name: array_checksum(array) for name, array in arrays.items()}
+    return hashlib.sha256(json.dumps(encoded, sort_keys=True).encode()).hexdigest()
 
 
 def data_fingerprint(own: np.ndarray, group: ProcessGroup) -> str:

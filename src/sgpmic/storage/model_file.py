@@ -33,23 +33,10 @@ import numpy as np
 FORMAT = 1
 
 _ENTRY = "sgpmic"
-# The limit of the safetensors library; a longer declared header means a different file format.
-_LONGEST_HEADER = 100_000_000
 # Parsing a header takes a second for a few megabytes. A legitimate long header names many features,
 # for each of which the arrays hold many numbers.
 _SHORT_HEADER = 4_000_000
 _DATA_PER_HEADER = 4
-_LENGTH_BYTES = 8
-
-_OTHER_KINDS = {
-    b"\x80": "a pickle",
-    b"PK\x03\x04": "a zip archive, as numpy.savez and torch.save write",
-    b"\x93NUMPY": "a NumPy array",
-    b"\x89HDF": "an HDF5 file",
-    b"\x1f\x8b": "a gzip archive",
-}
-
-_TRUNCATED = "is truncated, its end is missing: copy it again or restore a backup"
 
 
 class ModelFileError(ValueError):
@@ -65,14 +52,26 @@ def write_model(
     are read back as lists); arrays are boolean, integer or floating-point, of any shape. Raises a
     `ModelFileError` for anything else.
     """
-    target = os.path.realpath(os.fspath(path))
+    import safetensors.numpy  # imported lazily: fitting does not need it
+
+    plain = {name: _little_endian(np.asarray(array)) for name, array in arrays.items()}
+    for name, array in plain.items():
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:  # not a long double
+            raise ModelFileError(f"{path} was not written: the array {name!r} is {array.dtype}.")
+    document: dict[str, Any] = {
+        "format": FORMAT,
+        "package": header.get("package"),
+        "header": header,
+        "checksums": {name: array_checksum(array) for name, array in plain.items()},
+    }
     try:
-        write_bytes(target, _serialize(header, arrays))
-    except ModelFileError as error:
-        raise ModelFileError(f"{target} was not written because {error}") from None
-    except OSError as error:
-        advice = "cannot write the model file: name a file in a folder that you may write to"
-        raise _explained(error, target, advice) from error
+        document["checksum"] = _document_checksum(document)
+        text = json.dumps(document, allow_nan=False)
+    except (TypeError, ValueError) as error:  # for example, an infinite number
+        raise ModelFileError(f"{path} was not written: its header is not JSON ({error}).") from None
+    if _is_too_long(text, sum(array.nbytes for array in plain.values())):
+        raise ModelFileError(f"{path} was not written: its header is too long for its arrays.")
+    write_bytes(path, safetensors.numpy.save(plain, metadata={_ENTRY: text}))
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -81,23 +80,74 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     Arrays are writable and in native byte order. Raises a `ModelFileError` if the file is not a
     model file, is damaged, or was written by a newer version.
     """
+    from safetensors import SafetensorError, safe_open
+
     name = os.fspath(path)
+    if not stat.S_ISREG(os.stat(name).st_mode):  # opening a pipe would block
+        raise ModelFileError(f"{name} is not a regular file: name a model file instead")
+    with open(name, "rb") as file:  # safetensors hides why a file cannot be opened
+        size = os.fstat(file.fileno()).st_size
+    if 2 * size > (free := free_memory()):
+        raise ModelFileError(
+            f"{name} needs {2 * size / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} GiB are "
+            "free: use a larger machine"
+        )
     try:
-        if not stat.S_ISREG(mode := os.stat(name).st_mode) and not stat.S_ISDIR(mode):
-            # Opening a pipe would block.
-            raise ModelFileError("is not a regular file: name a model file instead")
-        with open(name, "rb") as file:
-            return _read(file)
+        # Checks that the sizes of the arrays add up to that of the file.
+        with safe_open(name, "numpy") as opened:
+            document = _read_document(opened.metadata(), size)
+            arrays = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118
+        checksums = {key: array_checksum(array) for key, array in arrays.items()}
+        if wrong := checksums.items() ^ document["checksums"].items():
+            raise ValueError(f"the checksum of the array {min(wrong)[0]!r} does not match")
     except ModelFileError as error:
-        raise ModelFileError(f"{name} {error}") from error.__cause__
-    except OSError as error:
-        advice = "check the path of the model file, and its permissions"
-        raise _explained(error, name, advice) from error
+        raise ModelFileError(f"{name} {error}") from None
+    except (SafetensorError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ModelFileError(
+            f"{name} is damaged, or not an sgpmic model file ({error}): copy it again, restore a "
+            "backup, or give the path of a file that sgpmic saved"
+        ) from error
+    return document["header"], arrays
 
 
-def _explained(error: OSError, name: str, advice: str) -> OSError:
-    """Return an error of the same type with the caller's path and advice."""
-    return type(error)(error.errno, f"{error.strerror or error}; {advice}", name)
+def _read_document(metadata: Mapping[str, str] | None, size: int) -> dict[str, Any]:
+    """Return the sgpmic entry of the metadata after verifying its checksum."""
+    text = (metadata or {}).get(_ENTRY)
+    if text is None:
+        raise ValueError("it is of another program")
+    if _is_too_long(text, size - len(text)):
+        raise ValueError("its header is too long for its arrays")
+    document: Any = json.loads(text)
+    check_kinds(document, {"format": int, "header": dict, "checksums": {Any: str}})
+    if (version := document["format"]) != FORMAT:
+        raise ModelFileError(f"was written by another sgpmic (format {version}): upgrade sgpmic")
+    if document.pop("checksum", None) != _document_checksum(document):
+        raise ValueError("the checksum of the model description does not match")
+    return dict(document)
+
+
+def _is_too_long(text: str, n_bytes: int) -> bool:
+    """Whether a header is too long for arrays of so many bytes."""
+    return len(text) > _SHORT_HEADER + n_bytes // _DATA_PER_HEADER
+
+
+def _little_endian(array: np.ndarray) -> np.ndarray:
+    # numpy.ascontiguousarray would turn a scalar into a 1-D array.
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def array_checksum(array: np.ndarray) -> str:
+    """Return the SHA-256 of an array's type, shape and little-endian bytes."""
+    # The shape is included because an empty array has no bytes.
+    digest = hashlib.sha256(f"{array.dtype.name} {array.shape} ".encode())
+    digest.update(_little_endian(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _document_checksum(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON object, independent of key order and whitespace."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 NUMBER = (int, float)
@@ -130,159 +180,6 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is None:
         return value is None
     return isinstance(value, kind) and isinstance(value, bool) == (kind is bool)
-
-
-def _serialize(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
-    import safetensors.numpy  # imported lazily: fitting does not need it
-
-    plain = {name: _plain_array(name, array) for name, array in arrays.items()}
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "package": header.get("package"),
-        "header": header,
-        "checksums": {name: _array_checksum(array) for name, array in plain.items()},
-    }
-    try:
-        document["checksum"] = _document_checksum(document)
-        text = json.dumps(document, allow_nan=False)
-    except (TypeError, ValueError) as error:  # for example, an infinite number
-        raise ModelFileError(f"its header is not JSON ({error}): pass simpler values") from error
-    content = safetensors.numpy.save(plain, metadata={_ENTRY: text})
-    length = int.from_bytes(content[:_LENGTH_BYTES], "little")
-    if _is_long_header(length, len(content) - length):
-        raise ModelFileError("its header is too long for its arrays: leave something out")
-    return content
-
-
-def _plain_array(name: str, array: np.ndarray) -> np.ndarray:
-    if not isinstance(name, str) or name == "__metadata__" or not name.isprintable():
-        raise ModelFileError(f"{name!r} cannot name an array: use other, printable text")
-    result = np.asarray(array)
-    if result.dtype.kind not in "biuf" or result.dtype.itemsize > 8:  # not a long double
-        raise ModelFileError(f"the array {name!r} is {result.dtype}: convert it to numbers")
-    # numpy.ascontiguousarray would turn a scalar into a 1-D array.
-    return np.asarray(result, dtype=result.dtype.newbyteorder("<"), order="C")
-
-
-def _read(file: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return header and arrays; the arrays are read only after their size has been verified."""
-    start = file.read(_LENGTH_BYTES + 1)
-    if not start:
-        raise ModelFileError("is empty: write the model again or restore a backup")
-    length = int.from_bytes(start[:_LENGTH_BYTES], "little")
-    if length > _LONGEST_HEADER or start[_LENGTH_BYTES:] not in (b"", b"{"):
-        raise _foreign(f"not an sgpmic model file ({_kind(start)})")
-    size = os.fstat(file.fileno()).st_size
-    n_bytes = size - _LENGTH_BYTES - length
-    if n_bytes < 0:
-        raise ModelFileError(_TRUNCATED)
-    if _is_long_header(length, n_bytes):
-        raise _damaged(f"its header of {length >> 20} MB is too long for the arrays that follow")
-    table = _json_object(start[_LENGTH_BYTES:] + file.read(length - 1), "its header")
-    document = _read_document(table)
-    arrays = [entry for key, entry in table.items() if key != "__metadata__"]
-    try:
-        end = max((int(entry["data_offsets"][1]) for entry in arrays), default=0)
-    except (TypeError, KeyError, IndexError, ValueError, OverflowError):
-        raise _damaged("its table of arrays is malformed") from None
-    if n_bytes < end:
-        raise ModelFileError(_TRUNCATED)
-    if n_bytes > end:
-        raise _damaged(f"{n_bytes - end} bytes follow its end")
-    if 2 * size > (free := free_memory()):
-        raise ModelFileError(
-            f"needs {2 * size / 2**30:.1f} GiB of memory, and {free / 2**30:.1f} GiB are free: use "
-            "a larger machine"
-        )
-    file.seek(0)
-    return document["header"], _decode(file.read(), document["checksums"])
-
-
-def _is_long_header(length: int, n_bytes: int) -> bool:
-    return length > _SHORT_HEADER + n_bytes // _DATA_PER_HEADER
-
-
-def _json_object(text: bytes, what: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise _damaged(f"{what} is not valid JSON") from error
-    if not isinstance(found, dict):
-        raise _damaged(f"{what} is not a JSON object")
-    return found
-
-
-def _read_document(table: dict[str, Any]) -> dict[str, Any]:
-    """Return the sgpmic entry of the metadata after verifying its checksum."""
-    metadata = table.get("__metadata__")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(_ENTRY), str):
-        raise _foreign("a safetensors file of another program")
-    text = metadata[_ENTRY].encode("utf-8", "surrogatepass")
-    document = _json_object(text, "the model description in it")
-    version: Any = document.get("format")
-    if not _is(version, int) or version < 1:
-        raise _damaged("it has no format version")
-    if version > FORMAT:
-        raise ModelFileError(f"was written by a newer sgpmic (format {version}): upgrade sgpmic")
-    claimed = document.pop("checksum", None)
-    try:
-        actual = _document_checksum(document)
-    except (ValueError, RecursionError) as error:
-        raise _damaged("the model description in it is malformed") from error
-    if claimed != actual:
-        raise _damaged("the checksum of the model description does not match")
-    if not _is(document, {"header": dict, "checksums": dict}):
-        raise _damaged("the model description in it is incomplete")
-    return document
-
-
-def _decode(content: bytes, checksums: dict[str, Any]) -> dict[str, np.ndarray]:
-    import safetensors.numpy
-    from safetensors import SafetensorError
-
-    try:
-        views = safetensors.numpy.load(content)
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise _damaged("its table of arrays does not fit their data") from error
-    for key in sorted({*checksums, *views}):
-        if key not in views:
-            raise _damaged(f"the array {key!r} is missing")
-        if key not in checksums:
-            raise _damaged(f"it has an unknown array {key!r}")
-        if _array_checksum(views[key]) != checksums[key]:
-            raise _damaged(f"the checksum of the array {key!r} does not match")
-    return {k: np.array(v, v.dtype.newbyteorder("="), order="C") for k, v in views.items()}
-
-
-def _array_checksum(array: np.ndarray) -> str:
-    """Return the SHA-256 of an array's type, shape and little-endian bytes."""
-    little = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
-    # The shape is included because an empty array has no bytes.
-    digest = hashlib.sha256(f"{array.dtype.name} {array.shape} ".encode())
-    digest.update(little.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _document_checksum(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, independent of key order and whitespace."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-def _kind(start: bytes) -> str:
-    for magic, kind in _OTHER_KINDS.items():
-        if start.startswith(magic):
-            return f"it looks like {kind}"
-    is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start)
-    return "it looks like text" if is_text else "it does not start like one"
-
-
-def _foreign(what: str) -> ModelFileError:
-    return ModelFileError(f"is {what}: give the path of a file that sgpmic saved")
-
-
-def _damaged(what: str) -> ModelFileError:
-    return ModelFileError(f"is damaged, {what}: copy it again or restore a backup")
 
 
 def free_memory() -> float:
@@ -333,13 +230,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with suppress(OSError):
             temporary.unlink()
         raise
-    # Sync the folder so that the rename survives a power failure, if the system supports it.
-    with suppress(OSError):
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:

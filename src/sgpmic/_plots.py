@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sgpmic.report.page import InteractivePicture
 
 
-#: Columns with a value per number of clusters; 'certainty' in models of earlier versions.
-_BY_NUMBER = ("candidates", "probability", "certainty", "expected")
+#: Columns with a value per number of clusters.
+_BY_NUMBER = ("candidates", "probability", "expected")
 
 
 def _data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:

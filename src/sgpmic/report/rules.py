@@ -54,18 +54,10 @@ class Subject(NamedTuple):
 
     def shortened(self, longest: int) -> str:
         """Return its name, truncated such that the level stays readable."""
-        if len(self.name) <= longest:
-            return shorten(self.name, longest)
-        rest = " is missing" if self.kind == "gap" else ""
+        rest = self.name[len(self.column) :]
         if self.kind == "level":
-            rest = f": {self.shortened_level(max(longest // 2 - 2, 1))}"
+            rest = shorten(rest, 3 * longest // 4)
         return shorten(self.column, max(longest - len(rest), 2)) + rest
-
-    def shortened_level(self, longest: int) -> str:
-        """Return its level, truncated less if another level would look the same."""
-        level, short = self.levels[self.level], shorten(self.levels[self.level], longest)
-        alike = sum(shorten(other, longest) == short for other in self.levels)
-        return short if alike == 1 else shorten(level, 2 * longest)
 
     def words(self, value: float) -> str:
         """Format a mean, or a share of rows."""
@@ -96,12 +88,9 @@ class Subject(NamedTuple):
                     break
             words = day(cut, parts, time_only=self.kind == "time")
             said, holds = (f"before {words}", f"from {words} on"), self.cells >= cut - 1e-9
-            begin, end = float(np.nanmin(self.cells)), float(np.nanmax(self.cells))
-            if self.kind == "time" and end >= 1.0:  # 01:00 is later than 23:00
-                said = (
-                    f"from {self.words(begin)} to before {words}",
-                    f"from {words} to {self.words(end)}",
-                )
+            if self.kind == "time":  # on a clock, none is first
+                begin, end = self.words(np.nanmin(self.cells)), self.words(np.nanmax(self.cells))
+                said = f"from {begin} to before {words}", f"from {words} to {end}"
         else:
             cut, digits = _round_cut(below, above)
             words = number(cut, digits)

@@ -132,23 +132,21 @@ class PlotsMixin:
         """Plot the latent points, colored by cluster or other values, and the Gaussians.
 
         With more than two latent dimensions, the first two principal axes are plotted (``view_``);
-        a single dimension is plotted with a lane for each cluster.
+        a single dimension is plotted with random heights.
 
         Parameters
         ----------
         color_by : None, 'cluster', 'certainty', array-like of shape (n_samples,), or column name
             Clusters by default, paler for uncertain rows. Numbers get a color bar. Labels
-            (strings, booleans, categories, integers with at most twelve distinct values) get a
-            legend; beyond forty, the rarest share an entry. Missing values are gray, with their own
-            entry.
-        X : data frame, dict of columns, or array, or None
+            (strings, booleans, categories, at most twelve distinct whole numbers) get a legend;
+            beyond forty, the rarest share an entry. Missing values are gray, with their own entry.
+        X : data frame, dict of columns, or None
             The training rows in the same order, including the column named by ``color_by``. It may
             have columns that the model was not fitted to.
         size : float, array-like of shape (n_samples,) or None
-            Marker area in points², or values to show as areas.
+            Marker areas in points².
         labels : sequence of n_samples texts, dict of row number to text, or None
-            Text annotations of points. In a sequence, None means no text, and texts that would
-            overlap an earlier one are omitted; the texts of a dict are all shown.
+            Text annotations of points; None in a sequence means no text.
         title : str or None
         ax : matplotlib Axes, or None for a new figure
 

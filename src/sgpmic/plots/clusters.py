@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: If there are more rows, every second, third, … is drawn.
 MOST_BARS = 2_000
 
-# Smallest height of a bar that is visible, and largest number of columns that have a name.
-_LEAST, _MOST_NAMED = 1e-3, 8
+# Largest number of columns that have a name.
+_MOST_NAMED = 8
 
 
 class MembershipsDisplay(Display):
@@ -47,7 +47,7 @@ class MembershipsDisplay(Display):
     order : ndarray of int
         The rows from left to right, without those that have no value.
     bars_ : list of PolyCollection
-        The bar segments of every cluster.
+        The bars of every cluster.
     rows_ : ndarray of int
         The rows that are drawn.
     legend_ : Legend or None
@@ -79,11 +79,8 @@ class MembershipsDisplay(Display):
         """Draw on the given axes, or on a new figure."""
         n_rows, n_clusters = len(self.order), self.memberships.shape[1]
         ax = self._draw_on(ax, 8.0 + base.legend_width(n_clusters), 3.4)
-        from matplotlib.collections import PolyCollection
-
         step = -(-n_rows // MOST_BARS)
         left = np.arange(0, n_rows, step)
-        right = np.minimum(left + step, n_rows)
         self.rows_: Ints = self.order[left]
         heights = self.memberships[self.rows_]
         # Lower edges of the segments: the largest is at the bottom, the others go by cluster.
@@ -93,22 +90,14 @@ class MembershipsDisplay(Display):
         np.put_along_axis(bottoms, largest, 0.0, axis=1)
         colors = distinct_colors(min(n_clusters, N_COLORS), dark=is_dark(ax))
         sizes = np.bincount(self.memberships[self.order].argmax(axis=1), minlength=n_clusters)
+        edges, last = np.append(left, n_rows), np.append(np.arange(len(left)), len(left) - 1)
         self.bars_ = []
-        for m in range(n_clusters):
-            shown = heights[:, m] > _LEAST
-            x0, x1, y0 = left[shown], right[shown], bottoms[shown, m]
-            y1 = y0 + heights[shown, m]
-            corners = np.array([(x0, y0), (x0, y1), (x1, y1), (x1, y0)])
+        for m, (low, height) in enumerate(zip(bottoms[last].T, heights[last].T, strict=True)):
             # Antialiasing would leave pale lines between the bars.
-            bars = PolyCollection(
-                list(np.moveaxis(corners, 2, 0)),
-                facecolors=colors[m % len(colors)],
-                edgecolors="none",
-                antialiased=False,
-                label=f"cluster {m} ({plural(sizes[m], 'row')})",
-            )
-            ax.add_collection(bars)
-            self.bars_.append(bars)
+            style: Any = {"step": "post", "linewidth": 0, "antialiased": False}
+            style |= {"color": colors[m % len(colors)]}
+            style |= {"label": f"cluster {m} ({plural(sizes[m], 'row')})"}
+            self.bars_.append(ax.fill_between(edges, low, low + height, **style))
         every = "" if step == 1 else f"; one of {step} is drawn"
         finish(ax, f"rows, by cluster and certainty{every}", "probability")
         ax.grid(visible=False)
@@ -294,8 +283,7 @@ class NumberOfClustersDisplay(Display):
         of an earlier version.
     probability_ : BarContainer
     chosen_ : Line2D
-        The marker of the chosen number; a vertical line if it is 1 and from an earlier version,
-        which did not assign it a probability.
+        The marker of the chosen number.
     """
 
     found: dict[str, Any]
@@ -316,21 +304,18 @@ class NumberOfClustersDisplay(Display):
         ax = self._draw_on(ax, 6.5, 3.8)
         numbers, chosen = self.found["candidates"], self.found["chosen"]
         blue, orange, green = distinct_colors(3, dark=is_dark(ax))
-        probability = self.found.get("probability") or self.found["certainty"]
+        probability = self.found["probability"]
         bars: dict[str, Any] = {"width": 0.6, "color": orange, "alpha": 0.75}
         self.probability_ = ax.bar(numbers, probability, label="probability", **bars)
         self.expected_: Line2D | None = None
         if "expected" in self.found:
             style: Any = {"color": blue, "label": "expected adjusted Rand index"}
             self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
-        if chosen in numbers:
-            decisive = self.found.get("expected", probability)  # its largest value is chosen
-            height, name = decisive[numbers.index(chosen)], f"chosen: {chosen}"
-            self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=name)[0]
-            self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
-        else:
-            name = f"chosen: {chosen}, as the rows do not stand out from noise"
-            self.chosen_ = ax.axvline(chosen, color=green, linewidth=2.2, label=name)
+        decisive = self.found.get("expected", probability)  # its largest value is chosen
+        # In models of earlier versions, one cluster is not among the candidates.
+        height = dict(zip(numbers, decisive, strict=True)).get(chosen, 0.0)
+        self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=f"chosen: {chosen}")[0]
+        self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
         finish(ax, "number of clusters", "")
         ax.set_ylim(0.0, 1.05)
         if numbers and max(numbers) <= 20:

@@ -40,10 +40,15 @@ _LONGEST = 28
 # Maximum number of clusters explained in the summary.
 _MOST_EXPLAINED = 10
 
+# How features were scaled, why, and the other way.
 _SCALED = {
-    "each": "Every feature was divided by its own standard deviation",
-    "one": "All features were divided by one number",
-    "none": "Features were not scaled",
+    "each": (
+        "Every feature was divided by its own standard deviation",
+        "no strong evidence that they share a unit",
+        "one",
+    ),
+    "one": ("All features were divided by one number", "they seem to share a unit", "each"),
+    "none": ("Features were not scaled", "", ""),
 }
 
 
@@ -52,9 +57,9 @@ class Difference(NamedTuple):
 
     subject: Subject
     effect: float  # confidence limit, nearer to 0, of Cohen's d (means) or h (shares)
-    inside: float  # mean, or share, in the cluster
-    outside: float  # ... and elsewhere
-    known: int  # number of rows of the cluster that have a value
+    inside: float = np.nan  # mean, or share, in the cluster
+    outside: float = np.nan  # ... and elsewhere
+    known: int = 0  # number of rows of the cluster that have a value
     medium: bool = False  # whether the cluster's numbers lie between those of other rows
 
 
@@ -95,7 +100,7 @@ def find_differences(
 
 
 def _find_medium(
-    content: RunContent, subjects: Sequence[Subject], compared: Profiles, numbers: Ints, rows: Ints
+    content: RunContent, subjects: Sequence[Subject], numbers: Ints, rows: Ints
 ) -> list[list[Difference]]:
     """Return which ``numbers`` of a cluster lie between those of other rows, in the sample."""
     values, labels = content.values[np.ix_(rows, numbers)], content.labels[rows]
@@ -107,12 +112,12 @@ def _find_medium(
         effects = -apart.certain[1] * apart.known[1] / mine.sum()
         others = values[~mine]
         sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
-        for place in np.flatnonzero(effects >= _MEDIUM_EFFECT):
-            j, effect = int(numbers[place]), float(effects[place])
-            means = float(compared.inside[m, j]), float(compared.outside[m, j])
-            one = Difference(subjects[j], effect, *means, int(compared.known[m, j]), medium=True)
-            if one.subject.kind == "number" and sides[place] >= _EACH_SIDE * len(others):
-                found[m].append(one)
+        between = (effects >= _MEDIUM_EFFECT) & (sides >= _EACH_SIDE * len(others))
+        found[m] = [
+            Difference(subjects[j], float(effect), medium=True)
+            for j, effect in zip(numbers[between], effects[between], strict=True)
+            if subjects[j].kind == "number"
+        ]
     return found
 
 
@@ -173,7 +178,7 @@ def explain(content: RunContent) -> list[Explanation]:
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
     numbers = strongest_first(compared.effects[:, : len(content.feature_names)])[:SOME_COLUMNS]
     rules = best_rules(subjects, numbers, rows, labels, M)
-    medium = _find_medium(content, subjects, compared, numbers, rows)
+    medium = _find_medium(content, subjects, numbers, rows)
     telling = [
         sorted(some + more, key=lambda one: -abs(one.effect))
         for some, more in zip(differences, medium, strict=True)
@@ -310,11 +315,8 @@ def print_summary(
     if model.encoder_ is not None and model.encoder_.has_categories_:
         console.print("Columns were put on one scale, so that none outweighs another.")
     else:
-        kind, why = model.scaler_.kind, model.scaler_.reason
-        looks, other = "they seem to share a unit", "each"
-        if kind == "each":
-            looks, other = "no strong evidence that they share a unit", "one"
+        (words, looks, other), why = _SCALED[model.scaler_.kind], model.scaler_.reason
         because = f": {looks} ({why}); use scale='{other}' (--scale) to change it" if why else ""
-        console.print(f"{_SCALED[kind]}{because}.")
+        console.print(f"{words}{because}.")
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_, model.start.selection))

@@ -69,7 +69,8 @@ def render_report(
         content.embedding, memberships, content.means, content.covariances, _TYPICAL
     )
     doubtful = statistics.doubtful_rows(memberships, _DOUBTFUL)
-    shown = choose_shown(content, strongest, np.concatenate([doubtful, *typical]))
+    must = np.concatenate([doubtful, *typical])
+    shown_rows, shown_features = choose_shown(content, strongest, must)
     features = strongest[:_DOUBTFUL_FEATURES]
     compared = statistics.compare_labels(labels, content.given_labels, M)
     remarks = [said for said in content.warnings if said.startswith(_REMARKS)]
@@ -79,6 +80,7 @@ def render_report(
         for said in content.warnings
         if said not in remarks
     ]
+    count = max(M, 12)  # labels and levels use the same colors; beyond a dozen they are gray
     # All parts, in order of dependency, in one function
     parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT)
     script = '"use strict";\n(function () {\n' + parts + "})();"
@@ -89,14 +91,14 @@ def render_report(
         style=Markup(_resource("report.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        payload=build_payload(content, shown, compared),
-        palettes=_palettes(content, compared),
+        payload=build_payload(content, shown_rows, shown_features, compared),
+        palettes={"light": distinct_colors(count), "dark": distinct_colors(count, dark=True)},
         content=content,
         warnings=warnings,
         remarks=remarks,
         label_name=shorten(content.label_name, 60) or "given label",
         sizes=statistics.cluster_sizes(memberships),
-        shown=shown,
+        n_shown=(len(shown_rows), len(shown_features)),
         explanations=explanations,
         # A common scale for the bars of all cards, so that they can be compared.
         largest=max((abs(d.effect) for e in explanations for d in e.differences), default=0.0),
@@ -157,14 +159,6 @@ def _environment() -> Environment:
 
 def _resource(name: str) -> str:
     return files("sgpmic.report").joinpath(f"templates/{name}").read_text(encoding="utf-8")
-
-
-def _palettes(content: RunContent, compared: object) -> dict[str, tuple[str, ...]]:
-    # Labels and levels use the same colors; beyond a dozen they are gray, so no more are needed.
-    classes = compared.names if isinstance(compared, statistics.Confusion) else ()
-    most = max(map(len, (classes, *(column.levels for column in content.categories))))
-    count = max(content.n_clusters, min(most, 12))
-    return {"light": distinct_colors(count), "dark": distinct_colors(count, dark=True)}
 
 
 def bound_chart(content: RunContent) -> dict[str, Any] | None:

@@ -181,21 +181,14 @@ def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
     return {"type": dtype, "base64": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
-class Shown(NamedTuple):
-    """Rows and features passed to the script."""
-
-    rows: Ints
-    features: Ints
-
-
-def choose_shown(content: RunContent, strongest: Ints, must: Ints) -> Shown:
+def choose_shown(content: RunContent, strongest: Ints, must: Ints) -> tuple[Ints, Ints]:
     """Choose the rows to draw, among them those in ``must``, and the strongest features."""
     rows = np.arange(content.n_rows)
     if len(rows) > MAX_ROWS:
         drawn = np.random.default_rng(0).permutation(len(rows))
         drawn = drawn[~np.isin(drawn, must)][: max(MAX_ROWS - len(np.unique(must)), 0)]
         rows = np.union1d(drawn, must)
-    return Shown(rows, np.sort(strongest[: max(1, MAX_NUMBERS // len(rows))]))
+    return rows, np.sort(strongest[: max(1, MAX_NUMBERS // len(rows))])
 
 
 def pack_values(values: Floats) -> dict[str, Any]:
@@ -251,10 +244,10 @@ def pack_map(drawn: LatentMap) -> dict[str, Any]:
 
 
 def build_payload(
-    content: RunContent, shown: Shown, compared: Confusion | NumberByCluster | None
+    content: RunContent, rows: Ints, features: Ints, compared: Confusion | NumberByCluster | None
 ) -> dict[str, Any]:
-    """Return everything the script needs, as JSON-serializable values."""
-    rows, features, feature_names = shown.rows, shown.features, content.feature_names
+    """Return what the script needs of these rows and features, as JSON-serializable values."""
+    feature_names = content.feature_names
     maps = latent_maps(content)
     places = np.column_stack([maps[0].points, content.embedding[:, 2:MAX_DIMENSIONS]])
     names = [shorten(feature_names[j]) for j in features]

@@ -154,26 +154,20 @@ def _features(
     subjects: Sequence[Subject], numbers: Ints, rows: Ints
 ) -> tuple[Floats, list[Subject]]:
     """Return the features of sampled rows for a decision tree, and the subject of each."""
-    gaps = [one for one in subjects if one.kind == "gap"]  # by column
     p = sum(one.measured for one in subjects)
-    columns = [*numbers.tolist(), *range(p, len(gaps))[:SOME_COLUMNS]]
-    levels = [one for one in subjects if one.kind == "level" and one.level < SOME_COLUMNS]
-    chosen = [subjects[j] for j in numbers] + [one for one in levels if one.source in columns]
-    features, about = [], []
-    for one in (*chosen, *(gaps[j] for j in columns)):
+    columns = {*numbers.tolist(), *range(p, p + SOME_COLUMNS)}
+    about = [one for one in subjects if one.source in columns and one.level < SOME_COLUMNS]
+    features = np.zeros((len(rows), len(about)), dtype=np.float32)
+    for feature, one in zip(features.T, about, strict=True):
         cells, known = one.cells[rows], one.known[rows]
-        feature = cells == one.level if one.kind == "level" else ~known
         if one.measured:
             # Trees use single precision, in which ranks are exact.
             places = np.unique(cells[known], return_inverse=True)[1]
-            feature = np.full(len(cells), np.median(places) if len(places) else 0.0)
+            feature[:] = np.median(places) if len(places) else 0.0
             feature[known] = places
-        elif one.kind == "gap" and (known.all() or not known.any()):
-            continue
-        features.append(feature)
-        about.append(one)
-    table = np.column_stack(features) if features else np.empty((len(rows), 0))
-    return table.astype(np.float32), about
+        else:
+            feature[:] = cells == one.level if one.kind == "level" else ~known
+    return features, about
 
 
 def _paths(

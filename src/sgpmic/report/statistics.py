@@ -230,16 +230,13 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
     \bar y)^2`.
     """
     seen = np.isfinite(values)
-    mine, y = labels[seen], values[seen]
-    counts = np.bincount(mine, minlength=n_clusters)
-    center = float(y.mean())
-    y = y - center  # to avoid cancellation
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.bincount(mine, weights=y, minlength=n_clusters) / counts
-        inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
-        deviations = np.where(counts > 1, np.sqrt(inside / (counts - 1)), np.nan)
-    eta_squared = 1.0 - float(inside.sum()) / float(y @ y)
-    return NumberByCluster(counts, means + center, deviations, eta_squared, values)
+    groups = [values[seen & (labels == m)] for m in range(n_clusters)]
+    counts = np.array([len(group) for group in groups])
+    means = np.array([group.mean() if len(group) else np.nan for group in groups])
+    deviations = np.array([group.std(ddof=1) if len(group) > 1 else np.nan for group in groups])
+    between = np.nansum(counts * (means - values[seen].mean()) ** 2)
+    eta_squared = float(between / (seen.sum() * values[seen].var()))
+    return NumberByCluster(counts, means, deviations, eta_squared, values)
 
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:

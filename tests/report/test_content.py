@@ -289,6 +289,11 @@ class TestConfusion:
                 assert found.table[m, k] == sum(pair == (m, name) for pair in pairs)
 
 
+def log_joint(points: np.ndarray, content: RunContent) -> np.ndarray:
+    mixture = [*zip(content.means, content.covariances, strict=True)]
+    return mixture_log_joint(points, content.weights, mixture)
+
+
 class TestLatentMap:
     def test_density_is_scipys_marginal(self):
         content = make_content(Q=4)
@@ -308,7 +313,7 @@ class TestLatentMap:
         content = make_content(M=4)
         segments = latent_map(content).boundaries
         assert len(segments) > 50
-        joint = np.sort(mixture_log_joint(segments[:, :2], content, (0, 1)), axis=1)
+        joint = np.sort(log_joint(segments[:, :2], content), axis=1)
         gap = joint[:, -1] - joint[:, -2]
         assert np.median(gap) < 1e-3
         assert (gap < 0.05).mean() > 0.95
@@ -409,7 +414,7 @@ class TestLatentMap:
         expected = np.sum(parts, axis=0)
         np.testing.assert_allclose(middle / middle.max(), expected / expected.max())
         assert np.ptp(drawn.boundaries[:, 1]) > np.ptp(heights)
-        joint = np.sort(mixture_log_joint(drawn.boundaries[:, :1], content, (0,)), axis=1)
+        joint = np.sort(log_joint(drawn.boundaries[:, :1], content), axis=1)
         np.testing.assert_allclose(joint[:, -1], joint[:, -2], atol=1e-2)
 
     @pytest.mark.parametrize("Q", [1, 2, 3])

@@ -105,26 +105,20 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     for row in labels:
         if not 0 <= row < n_rows:
             raise ValueError(f"labels has row {row}, but rows are 0 to {n_rows - 1}.")
-    drawn = np.isfinite(places[:, 0])
-    return [
-        _write(ax, places[row], str(text), 8.0, 4) for row, text in labels.items() if drawn[row]
-    ]
+    drawn = {row: text for row, text in labels.items() if np.isfinite(places[row, 0])}
+    return [_write(ax, places[row], str(text), 4, fontsize=8) for row, text in drawn.items()]
 
 
 def write_number(ax: Axes, place: Any, text: str) -> Text:
     """Write the number of a cluster at its center."""
-    written = _write(ax, place, text, 9.0, 0)
-    written.set(ha="center", va="center", fontweight="bold")
-    return written
+    return _write(ax, place, text, 0, fontsize=9, ha="center", va="center", fontweight="bold")
 
 
-def _write(ax: Axes, place: Any, text: str, size: float, offset: int) -> Text:
+def _write(ax: Axes, place: Any, text: str, offset: int, **style: Any) -> Text:
     from matplotlib.patheffects import withStroke
 
+    style |= {"textcoords": "offset points", "zorder": 5, "color": ink(ax)}
     ground = "black" if is_dark(ax) else "white"
-    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": size, "zorder": 5}
-    written = ax.annotate(text, (place[0], place[1]), (offset, offset), **style)
-    written.set_parse_math(False)  # dollar signs are literal
-    written.set_color(ink(ax))
-    written.set_path_effects([withStroke(linewidth=2.5, foreground=ground, alpha=0.8)])
-    return written
+    style["path_effects"] = [withStroke(linewidth=2.5, foreground=ground, alpha=0.8)]
+    # Dollar signs are literal.
+    return ax.annotate(text, (place[0], place[1]), (offset, offset), parse_math=False, **style)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 #: If there are more rows, every second, third, … is drawn.
 MOST_BARS = 2_000
 
-# Largest number of columns that have a name.
-_MOST_NAMED = 8
-
 
 class MembershipsDisplay(Display):
     """Stacked bars of the cluster probabilities of every row.
@@ -195,19 +192,17 @@ class ProfilesDisplay(Display):
         n_clusters = len(self.effects)
         shown = strongest_first(self.effects)[:n_features]
         table = self.effects[:, shown].T
-        named = n_clusters <= _MOST_NAMED
         features = [shorten(self.feature_names[i], 60) for i in shown]
-        width = 0.085 * max(map(len, features), default=0) + (0.75 if named else 0.42) * n_clusters
-        ax = self._draw_on(ax, 1.9 + width, 1.3 + 0.32 * len(shown))
+        width = 1.9 + 0.085 * max(map(len, features), default=0) + 0.5 * n_clusters
+        ax = self._draw_on(ax, width, 1.3 + 0.32 * len(shown))
         limit = max(1.0, float(np.quantile(np.abs(table), 0.95))) if table.size else 1.0
         self.image_ = ax.imshow(table, aspect="auto", cmap="PuOr", vmin=-limit, vmax=limit)
-        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8 if named else 7}
         for (row, column), value in np.ndenumerate(table):
             color = "white" if abs(value) > 0.7 * limit else "black"
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
             ax.text(column, row, signed(value, 1), color=color, **style)
-        names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
-        ax.set_xticks(range(n_clusters), names)
-        ax.set_xlabel("" if named else "cluster")
+        ax.set_xticks(range(n_clusters))
+        ax.set_xlabel("cluster")
         ax.set_yticks(range(len(shown)), [*map(base.plain, features)])
         ax.tick_params(length=0)
         self.figure_.colorbar(self.image_, ax=ax, label="effect size against all other rows")

@@ -91,14 +91,11 @@ class EmbeddingDisplay(Display):
         nothing = points.size > 0 and unknown.all()
         if points.ndim != 2 or nothing or not np.isfinite(points[~unknown]).all():
             raise ValueError("embedding must be finite numbers of shape (n_rows, n_components).")
-        axes, n_components = view_axes(points[~unknown])[:, :2], points.shape[1]
-        kind = "principal latent axis" if n_components > 2 else "latent dimension"
-        self._axis_names = f"{kind} 1", f"{kind} 2" if n_components > 1 else "random height"
+        axes, Q = view_axes(points[~unknown])[:, :2], points.shape[1]
+        kind = "principal latent axis" if Q > 2 else "latent dimension"
+        self._axis_names = f"{kind} 1", f"{kind} 2" if Q > 1 else "random height"
         if means is None or covariances is None:
-            means, covariances = (
-                np.empty((0, n_components)),
-                np.empty((0, n_components, n_components)),
-            )
+            means, covariances = np.empty((0, Q)), np.empty((0, Q, Q))
         turned = points @ axes, means @ axes, axes.T @ covariances @ axes
         self.points, self.means, self.covariances = widen(*turned)
         self.memberships = _as_memberships(memberships, len(points))
@@ -141,9 +138,8 @@ class EmbeddingDisplay(Display):
         """Draw the plot; the parameters are those of :meth:`sgpmic.SGPMIC.plot_embedding`."""
         hue, n_clusters = self._hue(color_by, X), self.memberships.shape[1]
         n_rows = len(self.points)
-        if size is None:
-            size = np.clip(_AREA * (1_000 / max(n_rows, 1)) ** 0.6, _LEAST_AREA, _AREA)
-        areas = np.asarray(size, dtype=np.float64)
+        usual = np.clip(_AREA * (1_000 / max(n_rows, 1)) ** 0.6, _LEAST_AREA, _AREA)
+        areas = np.asarray(usual if size is None else size, dtype=np.float64)
         if areas.shape not in ((), (n_rows,)) or not (areas > 0).all():
             raise ValueError(f"size must be above 0: one number, or one for each of {n_rows} rows.")
         self._areas = np.broadcast_to(areas, n_rows)
@@ -160,7 +156,8 @@ class EmbeddingDisplay(Display):
         self.outlines_ = self._draw_outlines(by_cluster)
         base.finish(ax, *self._axis_names)
         ax.set_aspect("equal", adjustable="datalim")
-        ax.set_title(title or "", loc="left")
+        if title:
+            ax.set_title(title, loc="left")
         many = len(self.scatters_) > base.MOST_INSIDE or n_rows > _MANY_POINTS
         beside = many and hue.levels is not None  # else the color bar is there
         self.legend_ = base.add_legend(ax, beside=beside)

@@ -91,7 +91,8 @@ def latent_maps(content: RunContent) -> list[LatentMap]:
 def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:
     """Return the map of the marginal mixture on two latent dimensions."""
     labels, q = content.labels, list(axes)
-    points, mixture = content.embedding[:, q], _marginals(content, axes)
+    points = content.embedding[:, q]
+    mixture = [*zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)]
     outlines = [outline(points[labels == m], *normal) for m, normal in enumerate(mixture)]
     # An empty cluster must not shrink the picture.
     corners = np.concatenate([points, *(outlines[m] for m in np.unique(labels))])
@@ -106,21 +107,19 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
     n_points = np.maximum(np.round(_GRID_POINTS * half / half.max()).astype(int), 16)
     xs, ys = map(np.linspace, extent[::2], extent[1::2], n_points)
     nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
-    joint = mixture_log_joint(nodes.reshape(-1, 2), content, axes).reshape(*nodes.shape[:2], -1)
+    joint = mixture_log_joint(nodes.reshape(-1, 2), content.weights, mixture)
+    joint = joint.reshape(*nodes.shape[:2], -1)
     density, boundaries = np.exp(logsumexp(joint, axis=2)), boundary_segments(xs, ys, joint)
     return LatentMap(axes, points, home, extent, density, boundaries, outlines)
 
 
-def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, int]) -> Floats:
-    """Return log π_m N(point | m), (n_points, n_clusters), in the given latent dimensions."""
-    densities = [log_gaussian(points, *normal) for normal in _marginals(content, axes)]
+def mixture_log_joint(
+    points: Floats, weights: Floats, mixture: Sequence[tuple[Floats, Floats]]
+) -> Floats:
+    """Return log π_m N(point | m), (n_points, n_clusters), from means and covariances."""
+    densities = [log_gaussian(points, *normal) for normal in mixture]
     with np.errstate(divide="ignore"):  # a weight of 0 never wins
-        return np.log(content.weights) + np.stack(densities, axis=1)
-
-
-def _marginals(content: RunContent, axes: tuple[int, int]) -> list[tuple[Floats, Floats]]:
-    q = list(axes)
-    return [*zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)]
+        return np.log(weights) + np.stack(densities, axis=1)
 
 
 def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:

@@ -76,9 +76,10 @@ class Subject(NamedTuple):
             said, holds = ("is known", "is missing"), ~self.known
         elif self.kind == "level":
             names = [shorten(level, _LONGEST) for level in self.levels]
-            said = f"is not {names[self.level]}", f"is {names[self.level]}"
-            if len(names) == 2:  # the other one
-                said = f"is {names[1 - self.level]}", said[1]
+            others = (
+                f"is {names[1 - self.level]}" if len(names) == 2 else f"is not {names[self.level]}"
+            )
+            said = others, f"is {names[self.level]}"
             holds = self.cells == self.level
         elif self.kind in ("date", "time"):
             # The coarsest unit that has a time between: days, hours, minutes or seconds.

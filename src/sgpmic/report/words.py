@@ -71,8 +71,7 @@ def any_number(value: object) -> str:
     """Format a number or boolean for display, and anything else as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | np.integer):  # such as seeds: no thousands separators
-        return str(int(value)).replace("-", "−")
+    # Integers such as seeds have no thousands separators.
     return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
 
 

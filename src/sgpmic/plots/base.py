@@ -97,10 +97,7 @@ def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
     n_rows = len(places)
     if not isinstance(labels, Mapping):
         if len(labels) != n_rows:
-            raise ValueError(
-                f"{plural(len(labels), 'label')} for {plural(n_rows, 'row')}: give one for each "
-                "(None for no text), or a dict from row numbers to texts."
-            )
+            raise ValueError(f"{plural(len(labels), 'label')} for {plural(n_rows, 'row')}.")
         labels = {row: text for row, text in enumerate(labels) if text is not None}
     for row in labels:
         if not 0 <= row < n_rows:

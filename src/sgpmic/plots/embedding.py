@@ -262,10 +262,7 @@ def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
     """Validate memberships; labels are one-hot encoded, −1 as NaN."""
     found = np.asarray(given)
     if found.shape[:1] != (n_rows,) or found.ndim > 2:
-        raise ValueError(
-            f"memberships has shape {found.shape}, but there are {n_rows} rows: give labels, or "
-            "one row of memberships for each."
-        )
+        raise ValueError(f"memberships has shape {found.shape}, but there are {n_rows} rows.")
     if found.ndim == 2:
         return np.array(found, dtype=np.float64)
     if found.dtype.kind not in "iu" or found.min(initial=0) < -1:
@@ -276,30 +273,23 @@ def _as_memberships(given: ArrayLike, n_rows: int) -> Floats:
 def read_hue(values: Any, name: str, n_rows: int) -> Hue:
     """Classify a column or array as numeric or categorical (:meth:`SGPMIC.plot_embedding`)."""
     if np.shape(values) != (n_rows,):
-        raise ValueError(
-            f"color_by has shape {np.shape(values)}, but there are {n_rows} rows: give one entry "
-            "for each."
-        )
+        raise ValueError(f"color_by has shape {np.shape(values)}, but there are {n_rows} rows.")
     cells = cells_of(as_table({name: values})[0].column(0))
-    numbers = cells.values[np.isfinite(cells.values)]
-    codes_of_classes = (numbers == np.round(numbers)).all() and len(
-        np.unique(numbers)
-    ) <= MOST_CODES
     if cells.holds == "date":
         return Hue(name, cells.values, are_dates=True)
-    if cells.holds not in ("text", "bool") and not (cells.holds == "number" and codes_of_classes):
+    numbers = np.unique(cells.values[np.isfinite(cells.values)])
+    are_codes = len(numbers) <= MOST_CODES and (numbers == np.round(numbers)).all()
+    if cells.holds not in ("text", "bool") and not (cells.holds == "number" and are_codes):
         return Hue(name, cells.values)
     levels, codes = cells.read_levels()
     counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    present = int((counts > 0).sum())
-    kept = np.argsort(-counts, kind="stable")[
-        : present if present <= MOST_LEVELS else MOST_LEVELS - 1
-    ]
-    # Text without an order stays in order of decreasing frequency.
+    present, order = int((counts > 0).sum()), cells.order
+    most = present if present <= MOST_LEVELS else MOST_LEVELS - 1
+    kept = np.argsort(-counts, kind="stable")[:most].tolist()  # by decreasing frequency
     if cells.holds != "text":
-        kept = np.sort(kept)
-    elif cells.order is not None:
-        kept = np.array(sorted(kept, key=lambda k: cells.order.index(levels[k])))
+        kept.sort()
+    elif order is not None:
+        kept.sort(key=lambda k: order.index(levels[k]))
     places = np.full(len(levels) + 1, -2)
-    places[kept], places[-1] = np.arange(len(kept)), -1
-    return Hue(name, places[codes], tuple(levels[k] for k in kept), present - len(kept))
+    places[kept], places[-1] = np.arange(most), -1
+    return Hue(name, places[codes], tuple(levels[k] for k in kept), present - most)

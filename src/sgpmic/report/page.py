@@ -185,9 +185,8 @@ def bound_chart(content: RunContent) -> dict[str, Any] | None:
             lines.append({"points": points, "kept": kept, "start": int(start)})
     lines.sort(key=lambda line: line["kept"])  # kept start last, on top
     # As many digits as the difference needs
-    digits = max(
-        6, 3 + math.ceil(math.log10(max(abs(low), abs(high)) / (high - low or 1.0) or 1.0))
-    )
+    size, span = max(abs(low), abs(high)), high - low or 1.0
+    digits = max(6, 3 + math.ceil(math.log10(size / span or 1.0)))
     ends = {"low": number(low, digits), "high": number(high, digits), "last": last}
     return ends | {"lines": lines, "cut": bool((bounds[finite] < low).any())}
 

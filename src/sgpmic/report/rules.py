@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 
 from sgpmic._types import Bools, Floats, Ints
@@ -90,7 +91,7 @@ class Subject(NamedTuple):
             words = day(cut, parts, time_only=self.kind == "time")
             said, holds = (f"before {words}", f"from {words} on"), self.cells >= cut - 1e-9
             if self.kind == "time":  # on a clock, none is first
-                begin, end = self.words(np.nanmin(self.cells)), self.words(np.nanmax(self.cells))
+                begin, end = (self.words(float(of(self.cells))) for of in (np.nanmin, np.nanmax))
                 said = f"from {begin} to before {words}", f"from {words} to {end}"
         else:
             cut, digits = _round_cut(below, above)
@@ -153,7 +154,7 @@ def best_rules(
 
 def _features(
     subjects: Sequence[Subject], numbers: Ints, rows: Ints
-) -> tuple[Floats, list[Subject]]:
+) -> tuple[NDArray[np.float32], list[Subject]]:
     """Return the features of sampled rows for a decision tree, and the subject of each."""
     p = sum(one.measured for one in subjects)
     columns = {*numbers.tolist(), *range(p, p + SOME_COLUMNS)}

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from sgpmic.report.page import InteractivePicture
 
 
-#: Columns with a value per number of clusters; 'certainty' in models of earlier versions.
-_BY_NUMBER = ("candidates", "probability", "certainty", "expected")
+#: Columns with a value per number of clusters.
+_BY_NUMBER = ("candidates", "probability", "expected")
 
 
 def _data_frame(columns: Mapping[str, Sequence[Any]]) -> Any:
@@ -132,7 +132,7 @@ class PlotsMixin:
         """Plot the latent points, colored by cluster or other values, and the Gaussians.
 
         With more than two latent dimensions, the first two principal axes are plotted (``view_``);
-        a single dimension is plotted with a lane for each cluster.
+        a single dimension is plotted with random heights.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class PlotsMixin:
         X : data frame, dict of columns, or array, or None
             The training rows in the same order, with the column named by ``color_by``.
         size : float, array-like of shape (n_samples,) or None
-            Marker area in points², or values to show as areas.
+            Marker areas in points².
         labels : sequence of n_samples texts, dict of row number to text, or None
             Text annotations of points; in a sequence, those that would overlap are left out.
         title : str or None

@@ -338,5 +338,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             model.feature_names_in_ = np.asarray(names, dtype=object)
         for name, held in _STORED_RECORDS.items():
             setattr(model, held, header[name])
+        number = model._number_of_clusters
+        if number is not None and "certainty" in number:  # as 1.0.0rc1 named it
+            number["probability"] = number.pop("certainty")
         model._reduction, model._row_words = reduction, {}
         return model

@@ -370,8 +370,7 @@ def test_prints_on_white(visit, driver):
     assert state(driver)["dark"]
 
 
-def test_quantised_values_and_samples_are_read_back(visit, monkeypatch):
-    monkeypatch.setattr("sgpmic.report.picture.FLOAT_BYTES", 0)
+def test_samples_are_read_back(visit, monkeypatch):
     monkeypatch.setattr("sgpmic.report.picture.MAX_ROWS", 50)
     content = three_clouds()
     driver = visit(content)

@@ -288,6 +288,11 @@ class TestConfusion:
                 assert found.table[m, k] == sum(pair == (m, name) for pair in pairs)
 
 
+def log_joint(points: np.ndarray, content: RunContent) -> np.ndarray:
+    mixture = [*zip(content.means, content.covariances, strict=True)]
+    return mixture_log_joint(points, content.weights, mixture)
+
+
 class TestLatentMap:
     def test_density_is_scipys_marginal(self):
         content = make_content(Q=4)
@@ -307,7 +312,7 @@ class TestLatentMap:
         content = make_content(M=4)
         segments = latent_map(content).boundaries
         assert len(segments) > 50
-        joint = np.sort(mixture_log_joint(segments[:, :2], content, (0, 1)), axis=1)
+        joint = np.sort(log_joint(segments[:, :2], content), axis=1)
         gap = joint[:, -1] - joint[:, -2]
         assert np.median(gap) < 1e-3
         assert (gap < 0.05).mean() > 0.95
@@ -393,27 +398,28 @@ class TestLatentMap:
         )
         assert np.ptp(latent_map(content).home[:2]) < 100
 
-    def test_one_dimension(self):
+    def test_one_dimension_has_random_heights(self):
         content = make_content(n=500, Q=1)
-        drawn = latent_map(content)
-        assert not drawn.plane
+        (drawn,) = latent_maps(content)
         np.testing.assert_array_equal(drawn.points[:, 0], content.embedding[:, 0])
+        heights = drawn.points[:, 1]
+        assert abs(np.corrcoef(heights, content.embedding[:, 0])[0, 1]) < 0.1
+        middle = drawn.density[len(drawn.density) // 2]
+        xs = np.linspace(*drawn.extent[:2], len(middle))
         parts = [
-            w * norm(mean[0], np.sqrt(C[0, 0])).pdf(drawn.points[:, 0])
+            w * norm(mean[0], np.sqrt(C[0, 0])).pdf(xs)
             for w, mean, C in zip(content.weights, content.means, content.covariances, strict=True)
         ]
-        assert (abs(drawn.points[:, 1]) <= np.sum(parts, axis=0) / drawn.density.max() + 1e-9).all()
-        for m, line in enumerate(drawn.outlines):
-            rows = content.embedding[content.labels == m, 0]
-            inside = (rows >= line[0, 0] - 1e-9) & (rows <= line[1, 0] + 1e-9)
-            assert 0.9 <= inside.mean() < 0.9 + 1.5 / len(rows)
-        joint = np.sort(mixture_log_joint(drawn.boundaries[:, :1], content, (0,)), axis=1)
+        expected = np.sum(parts, axis=0)
+        np.testing.assert_allclose(middle / middle.max(), expected / expected.max())
+        assert np.ptp(drawn.boundaries[:, 1]) > np.ptp(heights)
+        joint = np.sort(log_joint(drawn.boundaries[:, :1], content), axis=1)
         np.testing.assert_allclose(joint[:, -1], joint[:, -2], atol=1e-2)
 
     @pytest.mark.parametrize("Q", [1, 2, 3])
     def test_all_rows_in_one_place(self, Q):
         content = make_content(n=5, Q=Q, embedding=np.zeros((5, Q)))
-        drawn = latent_map(content)
+        drawn = latent_maps(content)[0]
         assert all(np.isfinite(part).all() for part in drawn[:5])
         assert (np.diff(drawn.home.reshape(2, 2), axis=1) > 0).all()
 

@@ -23,11 +23,6 @@ MOST_INSIDE, MOST_ENTRIES = 6, 60
 # Entries per column of a legend beside the axes; and the area of its markers, in points².
 _LINES, _AREA = 20, 36.0
 
-# Maximum number of labels to try to place; character width and line height, relative to the font
-# size; and the font size, in points.
-_MOST_TRIED = 2_000
-_LETTER, _LINE, _SIZE = 0.62, 1.35, 8.0
-
 
 class Display:
     """Base class of displays, whose attributes are set by ``plot``."""
@@ -47,19 +42,16 @@ class Display:
         return ax
 
 
+def ink(ax: Axes) -> Any:
+    """Return the text color of these axes."""
+    return ax.xaxis.label.get_color()
+
+
 def is_dark(ax: Axes) -> bool:
-    """Return whether the axes have a dark background, as in the style ``dark_background``."""
-    from matplotlib.colors import to_rgba
+    """Return whether the axes are for a dark background, as in the style ``dark_background``."""
+    from matplotlib.colors import to_rgb
 
-    red, green, blue, alpha = to_rgba(ax.get_facecolor())
-    if alpha == 0.0:  # transparent: the figure shows through
-        red, green, blue, _ = to_rgba(ax.figure.get_facecolor())
-    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-
-
-def ink(ax: Axes) -> str:
-    """Return the text color for these axes."""
-    return "white" if is_dark(ax) else "black"
+    return sum(to_rgb(ink(ax))) > 1.5
 
 
 def finish(ax: Axes, x_name: str, y_name: str) -> None:
@@ -75,9 +67,9 @@ def legend_width(n_entries: int) -> float:
     return 1.75 * math.ceil(n_entries / _LINES) if beside else 0.0
 
 
-def add_legend(ax: Axes, *, beside: bool, handles: list[Any] | None = None) -> Legend | None:
+def add_legend(ax: Axes, *, beside: bool) -> Legend | None:
     """Add a legend: in the emptiest corner, or in columns beside the axes."""
-    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    handles = ax.get_legend_handles_labels()[0]
     if not handles or len(handles) > MOST_ENTRIES:
         return None
     place: dict[str, Any] = {"loc": "best"}
@@ -101,65 +93,29 @@ def plain(words: str) -> str:
 
 
 def write_texts(ax: Axes, places: Floats, labels: Any) -> list[Text]:
-    """Annotate points, (n_rows, 2), on axes whose limits are final.
-
-    Of a sequence of labels, those that would overlap an earlier one are skipped.
-    """
-    n_rows, drawn = len(places), np.isfinite(places[:, 0])  # rows without any value are not
-    if isinstance(labels, Mapping):
-        for row in labels:
-            if not 0 <= int(row) < n_rows:
-                raise ValueError(f"labels has row {row}, but rows are 0 to {n_rows - 1}.")
-        chosen = [(int(row), str(text)) for row, text in labels.items() if drawn[int(row)]]
-    elif len(labels) != n_rows:
-        raise ValueError(
-            f"{plural(len(labels), 'label')} for {plural(n_rows, 'row')}: give one for each (None "
-            "for no text), or a dict from row numbers to texts."
-        )
-    else:
-        asked = [(row, str(t)) for row, t in enumerate(labels) if drawn[row] and not is_missing(t)]
-        chosen = _apart(ax, places, asked[:_MOST_TRIED])
-    return [_write(ax, places[row], text, _SIZE, 4) for row, text in chosen]
+    """Annotate points, (n_rows, 2), except rows without any value."""
+    n_rows = len(places)
+    if not isinstance(labels, Mapping):
+        if len(labels) != n_rows:
+            raise ValueError(f"{plural(len(labels), 'label')} for {plural(n_rows, 'row')}.")
+        labels = {row: text for row, text in enumerate(labels) if text is not None}
+    for row in labels:
+        if not 0 <= row < n_rows:
+            raise ValueError(f"labels has row {row}, but rows are 0 to {n_rows - 1}.")
+    drawn = {row: text for row, text in labels.items() if np.isfinite(places[row, 0])}
+    return [_write(ax, places[row], str(text), 4, fontsize=8) for row, text in drawn.items()]
 
 
 def write_number(ax: Axes, place: Any, text: str) -> Text:
     """Write the number of a cluster at its center."""
-    written = _write(ax, place, text, 9.0, 0)
-    written.set(ha="center", va="center", fontweight="bold")
-    return written
+    return _write(ax, place, text, 0, fontsize=9, ha="center", va="center", fontweight="bold")
 
 
-def _write(ax: Axes, place: Any, text: str, size: float, offset: int) -> Text:
+def _write(ax: Axes, place: Any, text: str, offset: int, **style: Any) -> Text:
     from matplotlib.patheffects import withStroke
 
-    ground = "white" if ink(ax) == "black" else "black"
-    style: dict[str, Any] = {"textcoords": "offset points", "fontsize": size, "zorder": 5}
-    written = ax.annotate(text, (place[0], place[1]), (offset, offset), **style)
-    written.set_parse_math(False)  # dollar signs are literal
-    written.set_color(ink(ax))
-    written.set_path_effects([withStroke(linewidth=2.5, foreground=ground, alpha=0.8)])
-    return written
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a cell is missing: None, NaN, pandas NA or NaT, or an empty string."""
-    if value is None or (isinstance(value, str) and value == ""):
-        return True
-    try:
-        return bool(value != value)
-    except TypeError:  # bool(pandas.NA) raises
-        return True
-
-
-def _apart(ax: Axes, places: Floats, texts: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the texts that do not overlap earlier ones."""
-    figure: Any = ax.figure
-    unit = _SIZE * figure.dpi / 72.0
-    taken, kept = np.empty((0, 4)), []
-    for row, text in texts:
-        x, y = ax.transData.transform(places[row])
-        box = np.array([x, y, x + _LETTER * unit * len(text), y + _LINE * unit])
-        if ((taken[:, :2] > box[2:]) | (taken[:, 2:] < box[:2])).any(axis=1).all():
-            taken = np.vstack([taken, box])
-            kept.append((row, text))
-    return kept
+    style |= {"textcoords": "offset points", "zorder": 5, "color": ink(ax)}
+    ground = "black" if is_dark(ax) else "white"
+    style["path_effects"] = [withStroke(linewidth=2.5, foreground=ground, alpha=0.8)]
+    # Dollar signs are literal.
+    return ax.annotate(text, (place[0], place[1]), (offset, offset), parse_math=False, **style)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 #: If there are more rows, every second, third, … is drawn.
 MOST_BARS = 2_000
 
-# Smallest height of a bar that is visible, and largest number of columns that have a name.
-_LEAST, _MOST_NAMED = 1e-3, 8
-
 
 class MembershipsDisplay(Display):
     """Stacked bars of the cluster probabilities of every row.
@@ -47,7 +44,7 @@ class MembershipsDisplay(Display):
     order : ndarray of int
         The rows from left to right, without those that have no value.
     bars_ : list of PolyCollection
-        The bar segments of every cluster.
+        The bars of every cluster.
     rows_ : ndarray of int
         The rows that are drawn.
     legend_ : Legend or None
@@ -79,11 +76,8 @@ class MembershipsDisplay(Display):
         """Draw on the given axes, or on a new figure."""
         n_rows, n_clusters = len(self.order), self.memberships.shape[1]
         ax = self._draw_on(ax, 8.0 + base.legend_width(n_clusters), 3.4)
-        from matplotlib.collections import PolyCollection
-
         step = -(-n_rows // MOST_BARS)
         left = np.arange(0, n_rows, step)
-        right = np.minimum(left + step, n_rows)
         self.rows_: Ints = self.order[left]
         heights = self.memberships[self.rows_]
         # Lower edges of the segments: the largest is at the bottom, the others go by cluster.
@@ -93,22 +87,14 @@ class MembershipsDisplay(Display):
         np.put_along_axis(bottoms, largest, 0.0, axis=1)
         colors = distinct_colors(min(n_clusters, N_COLORS), dark=is_dark(ax))
         sizes = np.bincount(self.memberships[self.order].argmax(axis=1), minlength=n_clusters)
+        edges, last = np.append(left, n_rows), np.append(np.arange(len(left)), len(left) - 1)
         self.bars_ = []
-        for m in range(n_clusters):
-            shown = heights[:, m] > _LEAST
-            x0, x1, y0 = left[shown], right[shown], bottoms[shown, m]
-            y1 = y0 + heights[shown, m]
-            corners = np.array([(x0, y0), (x0, y1), (x1, y1), (x1, y0)])
+        for m, (low, height) in enumerate(zip(bottoms[last].T, heights[last].T, strict=True)):
             # Antialiasing would leave pale lines between the bars.
-            bars = PolyCollection(
-                list(np.moveaxis(corners, 2, 0)),
-                facecolors=colors[m % len(colors)],
-                edgecolors="none",
-                antialiased=False,
-                label=f"cluster {m} ({plural(sizes[m], 'row')})",
-            )
-            ax.add_collection(bars)
-            self.bars_.append(bars)
+            style: Any = {"step": "post", "linewidth": 0, "antialiased": False}
+            style |= {"color": colors[m % len(colors)]}
+            style |= {"label": f"cluster {m} ({plural(sizes[m], 'row')})"}
+            self.bars_.append(ax.fill_between(edges, low, low + height, **style))
         every = "" if step == 1 else f"; one of {step} is drawn"
         finish(ax, f"rows, by cluster and certainty{every}", "probability")
         ax.grid(visible=False)
@@ -206,19 +192,17 @@ class ProfilesDisplay(Display):
         n_clusters = len(self.effects)
         shown = strongest_first(self.effects)[:n_features]
         table = self.effects[:, shown].T
-        named = n_clusters <= _MOST_NAMED
         features = [shorten(self.feature_names[i], 60) for i in shown]
-        width = 0.085 * max(map(len, features), default=0) + (0.75 if named else 0.42) * n_clusters
-        ax = self._draw_on(ax, 1.9 + width, 1.3 + 0.32 * len(shown))
+        width = 1.9 + 0.085 * max(map(len, features), default=0) + 0.5 * n_clusters
+        ax = self._draw_on(ax, width, 1.3 + 0.32 * len(shown))
         limit = max(1.0, float(np.quantile(np.abs(table), 0.95))) if table.size else 1.0
         self.image_ = ax.imshow(table, aspect="auto", cmap="PuOr", vmin=-limit, vmax=limit)
-        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8 if named else 7}
         for (row, column), value in np.ndenumerate(table):
             color = "white" if abs(value) > 0.7 * limit else "black"
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
             ax.text(column, row, signed(value, 1), color=color, **style)
-        names = [f"cluster {m}" if named else str(m) for m in range(n_clusters)]
-        ax.set_xticks(range(n_clusters), names)
-        ax.set_xlabel("" if named else "cluster")
+        ax.set_xticks(range(n_clusters))
+        ax.set_xlabel("cluster")
         ax.set_yticks(range(len(shown)), [*map(base.plain, features)])
         ax.tick_params(length=0)
         self.figure_.colorbar(self.image_, ax=ax, label="effect size against all other rows")
@@ -294,8 +278,7 @@ class NumberOfClustersDisplay(Display):
         of an earlier version.
     probability_ : BarContainer
     chosen_ : Line2D
-        The marker of the chosen number; a vertical line if it is 1 and from an earlier version,
-        which did not assign it a probability.
+        The marker of the chosen number.
     """
 
     found: dict[str, Any]
@@ -316,21 +299,18 @@ class NumberOfClustersDisplay(Display):
         ax = self._draw_on(ax, 6.5, 3.8)
         numbers, chosen = self.found["candidates"], self.found["chosen"]
         blue, orange, green = distinct_colors(3, dark=is_dark(ax))
-        probability = self.found.get("probability") or self.found["certainty"]
+        probability = self.found["probability"]
         bars: dict[str, Any] = {"width": 0.6, "color": orange, "alpha": 0.75}
         self.probability_ = ax.bar(numbers, probability, label="probability", **bars)
         self.expected_: Line2D | None = None
         if "expected" in self.found:
             style: Any = {"color": blue, "label": "expected adjusted Rand index"}
             self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
-        if chosen in numbers:
-            decisive = self.found.get("expected", probability)  # its largest value is chosen
-            height, name = decisive[numbers.index(chosen)], f"chosen: {chosen}"
-            self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=name)[0]
-            self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
-        else:
-            name = f"chosen: {chosen}, as the rows do not stand out from noise"
-            self.chosen_ = ax.axvline(chosen, color=green, linewidth=2.2, label=name)
+        decisive = self.found.get("expected", probability)  # its largest value is chosen
+        # In models of earlier versions, one cluster is not among the candidates.
+        height = dict(zip(numbers, decisive, strict=True)).get(chosen, 0.0)
+        self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=f"chosen: {chosen}")[0]
+        self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
         finish(ax, "number of clusters", "")
         ax.set_ylim(0.0, 1.05)
         if numbers and max(numbers) <= 20:

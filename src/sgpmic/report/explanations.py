@@ -22,7 +22,7 @@ from sgpmic.report import statistics
 from sgpmic.report.content import RunContent, content_of_rows
 from sgpmic.report.rules import SOME_COLUMNS, Rule, Subject, best_rules
 from sgpmic.report.statistics import Profiles, Sizes, cluster_sizes, strongest_first
-from sgpmic.report.words import abbreviate, listing, shorten
+from sgpmic.report.words import listing, shorten
 
 #: An effect smaller than this does not set a cluster apart (Cohen's "small", for d and for h).
 SMALL_EFFECT = 0.2
@@ -30,10 +30,6 @@ SMALL_EFFECT = 0.2
 #: A number is medium in a cluster if distances from the cluster's median are smaller there, by at
 #: least this effect (Cohen's "large"), and at least this share of the other rows is on each side.
 _MEDIUM_EFFECT, _EACH_SIDE = 0.8, 0.2
-
-#: A cluster consists of a single level of a category if this share of its rows have the level, and
-#: this share of the rows with the level are in the cluster.
-ALONE = 0.95
 
 # Sample of rows that rules and medium numbers are learned from. Counts are of all rows.
 _SOME_ROWS = 5000
@@ -44,10 +40,15 @@ _LONGEST = 28
 # Maximum number of clusters explained in the summary.
 _MOST_EXPLAINED = 10
 
+# How features were scaled, why, and the other way.
 _SCALED = {
-    "each": "Every feature was divided by its own standard deviation",
-    "one": "All features were divided by one number",
-    "none": "Features were not scaled",
+    "each": (
+        "Every feature was divided by its own standard deviation",
+        "no strong evidence that they share a unit",
+        "one",
+    ),
+    "one": ("All features were divided by one number", "they seem to share a unit", "each"),
+    "none": ("Features were not scaled", "", ""),
 }
 
 
@@ -56,27 +57,24 @@ class Difference(NamedTuple):
 
     subject: Subject
     effect: float  # confidence limit, nearer to 0, of Cohen's d (means) or h (shares)
-    inside: float  # mean, or share, in the cluster
-    outside: float  # ... and elsewhere
-    known: int  # number of rows of the cluster that have a value
+    inside: float = np.nan  # mean, or share, in the cluster
+    outside: float = np.nan  # ... and elsewhere
+    known: int = 0  # number of rows of the cluster that have a value
     medium: bool = False  # whether the cluster's numbers lie between those of other rows
 
 
 def compare_columns(content: RunContent) -> tuple[list[Subject], Profiles]:
     """Compare clusters with other rows: numbers, then levels, then missingness."""
     labels, M = content.labels, content.n_clusters
-    columns = [*content.feature_names, *(column.name for column in content.categories)]
-    names = abbreviate(columns, _LONGEST)
     kinds = dict.fromkeys(content.dates, "date") | dict.fromkeys(content.times_of_day, "time")
     subjects = [
-        Subject(kinds.get(name, "number"), j, names[j], content.values[:, j])
+        Subject(kinds.get(name, "number"), j, name, content.values[:, j])
         for j, name in enumerate(content.feature_names)
     ]
     gaps = [one._replace(kind="gap") for one in subjects]
     compared = [statistics.cluster_profiles(content.values, labels, M)]
-    for source, (_, levels, codes, _) in enumerate(content.categories, len(subjects)):
-        levels = tuple(abbreviate(levels, _LONGEST))
-        gaps.append(Subject("gap", source, names[source], codes, levels))
+    for source, (name, levels, codes) in enumerate(content.categories, len(subjects)):
+        gaps.append(Subject("gap", source, name, codes, levels))
         subjects += [gaps[-1]._replace(kind="level", level=k) for k in range(len(levels))]
         compared.append(statistics.level_shares(codes, len(levels), labels, M))
     missing = np.column_stack([~gap.known for gap in gaps])
@@ -102,7 +100,7 @@ def find_differences(
 
 
 def _find_medium(
-    content: RunContent, subjects: Sequence[Subject], compared: Profiles, numbers: Ints, rows: Ints
+    content: RunContent, subjects: Sequence[Subject], numbers: Ints, rows: Ints
 ) -> list[list[Difference]]:
     """Return which ``numbers`` of a cluster lie between those of other rows, in the sample."""
     values, labels = content.values[np.ix_(rows, numbers)], content.labels[rows]
@@ -114,12 +112,12 @@ def _find_medium(
         effects = -apart.certain[1] * apart.known[1] / mine.sum()
         others = values[~mine]
         sides = np.minimum((others < center).sum(axis=0), (others > center).sum(axis=0))
-        for place in np.flatnonzero(effects >= _MEDIUM_EFFECT):
-            j, effect = int(numbers[place]), float(effects[place])
-            means = float(compared.inside[m, j]), float(compared.outside[m, j])
-            one = Difference(subjects[j], effect, *means, int(compared.known[m, j]), medium=True)
-            if one.subject.kind == "number" and sides[place] >= _EACH_SIDE * len(others):
-                found[m].append(one)
+        between = (effects >= _MEDIUM_EFFECT) & (sides >= _EACH_SIDE * len(others))
+        found[m] = [
+            Difference(subjects[j], float(effect), medium=True)
+            for j, effect in zip(numbers[between], effects[between], strict=True)
+            if subjects[j].kind == "number"
+        ]
     return found
 
 
@@ -128,7 +126,6 @@ class Explanation(NamedTuple):
 
     name: str  # unique
     facts: str  # its two largest differences, as row counts
-    alone: str  # sentence about the level it consists of, or empty
     rule: Rule | None
     differences: list[Difference]
     size: int  # number of its rows
@@ -181,7 +178,7 @@ def explain(content: RunContent) -> list[Explanation]:
         rows = np.concatenate([drawn[labels[drawn] == m][:most] for m in range(M)])
     numbers = strongest_first(compared.effects[:, : len(content.feature_names)])[:SOME_COLUMNS]
     rules = best_rules(subjects, numbers, rows, labels, M)
-    medium = _find_medium(content, subjects, compared, numbers, rows)
+    medium = _find_medium(content, subjects, numbers, rows)
     telling = [
         sorted(some + more, key=lambda one: -abs(one.effect))
         for some, more in zip(differences, medium, strict=True)
@@ -190,8 +187,7 @@ def explain(content: RunContent) -> list[Explanation]:
     for m, name in enumerate(_unique_names(telling, rules, sizes)):
         mine = labels == m
         facts = listing([_fact(one, mine, rows) for one in _clearest(telling[m])])
-        alone = _makes_up_alone(content, mine) if rules[m] else ""
-        found.append(Explanation(name, facts, alone, rules[m], differences[m], int(sizes[m])))
+        found.append(Explanation(name, facts, rules[m], differences[m], int(sizes[m])))
     return found
 
 
@@ -212,11 +208,11 @@ def _unique_names(
         if not mine:
             whole = "all rows" if size == sizes.sum() else "like the others"
             mine += rule.conditions if rule else [whole if size else "no rows"]
-    names = [", ".join(mine[:2]) for mine in parts]
-    for count in (3, 4):
+    names = [""] * len(parts)
+    for count in (2, 3, 4):
         again = Counter(names)
         names = [
-            ", ".join(mine[:count]) if again[name] > 1 else name
+            ", ".join(mine[:count]) if again[name] > 1 or not name else name
             for name, mine in zip(names, parts, strict=True)
         ]
     again = Counter(names)
@@ -229,19 +225,17 @@ def _trait(difference: Difference) -> str:
     if subject.kind == "gap":
         return f"{'without' if more else 'with'} {shorten(subject.column, _LONGEST)}"
     if subject.kind == "level" and not more and not share:
-        level = subject.shortened_level(_LONGEST // 2)
-        return f"{shorten(subject.column, _LONGEST - len(level))} not {level}"
-    if difference.medium:
-        return f"medium {subject.shortened(_LONGEST)}"
-    if subject.kind == "time" and np.nanmax(subject.cells) >= 1.0:  # on a clock, none is first
+        level = shorten(subject.levels[subject.level], _LONGEST // 2)
+        return f"{shorten(subject.column, _LONGEST // 2)} not {level}"
+    if subject.kind == "time":  # on a clock, none is first
         return f"{subject.shortened(_LONGEST)} around {subject.words(share)}"
     words = {
         "level": ("less", "mostly" if share >= 0.5 else "more"),
         "date": ("early", "late"),
-        "time": ("early", "late"),
         "number": ("low", "high"),
     }
-    return f"{words[subject.kind][more]} {subject.shortened(_LONGEST)}"
+    word = "medium" if difference.medium else words[subject.kind][more]
+    return f"{word} {subject.shortened(_LONGEST)}"
 
 
 def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
@@ -278,22 +272,6 @@ def _fact(difference: Difference, mine: Bools, rows: Ints) -> str:
     return f"{words} in {n_in:,} of {known_in:,} {of} (elsewhere {n_out:,} of {known_out:,})"
 
 
-def _makes_up_alone(content: RunContent, mine: Bools) -> str:
-    """Return a sentence about the one level that a cluster consists of, or an empty string."""
-    for column in content.categories:
-        code = np.bincount(column.codes[mine & (column.codes >= 0)], minlength=1).argmax()
-        has = column.codes == code
-        both, size, total = int((has & mine).sum()), int(mine.sum()), int(has.sum())
-        is_merged = column.merged and code == len(column.levels) - 1
-        if both >= ALONE * max(size, total) and not is_merged:
-            level = f"{shorten(column.name, 40)}: {shorten(column.levels[code], 40)}"
-            return (
-                f"One category makes up this cluster: {both:,} of its {size:,} rows have "
-                f"{level}, and {plural(total - both, 'row')} elsewhere."
-            )
-    return ""
-
-
 def print_summary(
     model: Any,
     explanations: Sequence[Explanation],
@@ -319,16 +297,15 @@ def print_summary(
         console.print(f"The numbers below are those of a random sample of {described:,} rows.")
     for m, found in enumerate(explanations[:_MOST_EXPLAINED] if len(explanations) > 1 else ()):
         rule = f" Rule: {found.rule.sentence}" if found.rule else ""
-        alone = f" {found.alone}" if found.alone else ""
-        console.print(escape(f"{m}: {found.sentence}{rule}{alone}"))
+        console.print(escape(f"{m}: {found.sentence}{rule}"))
     if len(explanations) > _MOST_EXPLAINED:
         console.print(f"… and {len(explanations) - _MOST_EXPLAINED} more, all in the report.")
     support = "" if model.cluster_tendency_ is None else model.cluster_tendency_.sentence()
     if support and not any(known.startswith(support) for known in notes):  # once is enough
         console.print(escape(support))
     if (sought := model._number_of_clusters) is not None and model.n_clusters_ > 1:
-        probability = sought.get("probability", sought.get("certainty", ()))  # of earlier versions
-        likeliest = sorted(zip(probability, sought["candidates"], strict=True), reverse=True)[:2]
+        candidates = zip(sought["probability"], sought["candidates"], strict=True)
+        likeliest = sorted(candidates, reverse=True)[:2]
         words = ", ".join(f"{percent(p, 0)} for {k}" for p, k in likeliest)
         if (chosen := sought["chosen"]) != likeliest[0][1]:
             words += f". {chosen} clusters should agree best with the true ones on average"
@@ -338,12 +315,9 @@ def print_summary(
     if model.encoder_ is not None and model.encoder_.has_categories_:
         console.print("Columns were put on one scale, so that none outweighs another.")
     else:
-        kind, because = model.scaler_.kind, ""
-        if model.scale == "auto" and model._reduction is None:
-            looks, other = "they seem to share a unit", "each"
-            if kind == "each":
-                looks, other = "no strong evidence that they share a unit", "one"
-            because = f": {looks}; use scale='{other}' (--scale) to change it"
-        console.print(f"{_SCALED[kind]}{because}.")
+        words, looks, other = _SCALED[model.scaler_.kind]
+        was_chosen = model.scale == "auto" and model._reduction is None
+        because = f": {looks}; use scale='{other}' (--scale) to change it" if was_chosen else ""
+        console.print(f"{words}{because}.")
     if len(model.starts_) > 1:
         console.print(explain_choice(model.starts_))

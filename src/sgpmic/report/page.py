@@ -8,8 +8,6 @@ keyboards, screen readers and printing.
 Text from the data reaches the page in two ways only: through the template's autoescaping, and
 through its filter ``tojson``, as JSON that the script shows as text. As a second line of defense,
 the page's content security policy allows only its own script, by hash.
-
-The small charts are SVG; their geometry is computed here.
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +43,8 @@ _DOUBTFUL, _DOUBTFUL_FEATURES, _TYPICAL = 15, 6, 3
 # Prefixes of warnings that require no action.
 _REMARKS = ("The neighbor graph", "The start was made", "A cluster ended", "The report shows")
 
-#: Size of a chart and edges of its axes; the left edge depends on the tick labels.
-FRAME: dict[str, Any] = {"width": 460, "height": 250, "right": 434, "top": 14, "bottom": 208}
+#: Edges of the chart of the bound, as in the template.
+LEFT, RIGHT, TOP, BOTTOM = 30, 430, 26, 208
 
 # Parts of the page's script, in one scope: constants precede the code that uses them at load time.
 _SCRIPT = ("data", "marks", "drawing", "details", "view", "selection", "rows", "controls")
@@ -71,7 +69,8 @@ def render_report(
         content.embedding, memberships, content.means, content.covariances, _TYPICAL
     )
     doubtful = statistics.doubtful_rows(memberships, _DOUBTFUL)
-    shown = choose_shown(content, strongest, np.concatenate([doubtful, *typical]))
+    must = np.concatenate([doubtful, *typical])
+    shown_rows, shown_features = choose_shown(content, strongest, must)
     features = strongest[:_DOUBTFUL_FEATURES]
     compared = statistics.compare_labels(labels, content.given_labels, M)
     remarks = [said for said in content.warnings if said.startswith(_REMARKS)]
@@ -81,6 +80,7 @@ def render_report(
         for said in content.warnings
         if said not in remarks
     ]
+    count = max(M, 12)  # labels and levels use the same colors; beyond a dozen they are gray
     # All parts, in order of dependency, in one function
     parts = "\n".join(_resource(f"script/{name}.js") for name in _SCRIPT)
     script = '"use strict";\n(function () {\n' + parts + "})();"
@@ -91,26 +91,25 @@ def render_report(
         style=Markup(_resource("report.css")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        payload=build_payload(content, shown, compared),
-        palettes=_palettes(content, compared),
+        payload=build_payload(content, shown_rows, shown_features, compared),
+        palettes={"light": distinct_colors(count), "dark": distinct_colors(count, dark=True)},
         content=content,
         warnings=warnings,
         remarks=remarks,
         label_name=shorten(content.label_name, 60) or "given label",
         sizes=statistics.cluster_sizes(memberships),
-        shown=shown,
+        n_shown=(len(shown_rows), len(shown_features)),
         explanations=explanations,
         # A common scale for the bars of all cards, so that they can be compared.
         largest=max((abs(d.effect) for e in explanations for d in e.differences), default=0.0),
         typical=typical,
         bounds=bound_chart(content),
-        certainty=certainty_chart(content.certainty),
+        certainties=certainty_histogram(content.certainty),
         doubtful=doubtful,
         features=features,
         categories=content.categories[: _DOUBTFUL_FEATURES + 2 - len(features)],
         compared=compared,
         names=[shorten(name, 60) for name in content.cluster_names],
-        numbers=number_chart(content.number_of_clusters),
         why=explain_vote(content.committee),
     ).lstrip()
 
@@ -140,7 +139,7 @@ def _environment() -> Environment:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    plain = ("shorten", "day", "listing", "together", "unlabeled")
+    plain = ("shorten", "day", "listing", "unlabeled")
     environment.filters |= {name: getattr(words, name) for name in plain}
     environment.filters |= {
         "percent": percent,
@@ -162,123 +161,38 @@ def _resource(name: str) -> str:
     return files("sgpmic.report").joinpath(f"templates/{name}").read_text(encoding="utf-8")
 
 
-def _palettes(content: RunContent, compared: object) -> dict[str, tuple[str, ...]]:
-    # Labels and levels use the same colors; beyond a dozen they are gray, so no more are needed.
-    classes = compared.names if isinstance(compared, statistics.Confusion) else ()
-    most = max(map(len, (classes, *(column.levels for column in content.categories))))
-    count = max(content.n_clusters, min(most, 12))
-    return {"light": distinct_colors(count), "dark": distinct_colors(count, dark=True)}
-
-
-def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return round tick values between two bounds, about as many as requested."""
-    if not (math.isfinite(low) and math.isfinite(high)) or high <= low:
-        return [low]
-    raw = (high - low) / max(about, 1)
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(power * k for k in (1, 2, 5, 10) if power * k >= raw * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [round(k * step, 12) + 0.0 for k in range(first, last + 1)]
-
-
-_Scale = Callable[[float], float]  # from a value to its coordinate
-
-
-def _axes(
-    x_ends: tuple[float, float],
-    y_ends: tuple[float, float],
-    y_ticks: dict[float, str],
-    inset: int = 0,
-) -> tuple[_Scale, _Scale, dict[str, Any]]:
-    """Return the scales, and the axes for the template; a tick is a coordinate and a label."""
-
-    def scale(low: float, high: float, start: float, end: float) -> _Scale:
-        span = (high - low) or 1.0
-        return lambda value: round(start + (value - low) / span * (end - start), 2)
-
-    # Space for the longest number, at font size 12, and the axis label
-    left = 30 + round(7.2 * max(map(len, y_ticks.values())))
-    y = scale(*y_ends, FRAME["bottom"], FRAME["top"])
-    ticks = [(y(value), said) for value, said in y_ticks.items()]
-    x = scale(*x_ends, left + inset, FRAME["right"])
-    return x, y, FRAME | {"left": left, "y_ticks": ticks}
-
-
 def bound_chart(content: RunContent) -> dict[str, Any] | None:
-    """Return the chart of every start's bound over iterations, None if there is no history."""
+    """Return the lines of every start's bound over iterations, None if there is no history."""
     names = ("start", "iteration", "bound")
     starts, iterations, bounds = (np.asarray(content.history.get(name, ())) for name in names)
-    numbers, finite = np.unique(starts), np.isfinite(bounds)
+    finite = np.isfinite(bounds)
     if not finite.any():
         return None
-    each = [(starts == start) & finite for start in numbers]
-    later = np.concatenate([bounds[mine][1:] for mine in each])
-    low, high = float(bounds[finite].min()), float(bounds[finite].max())
-    spread = float(np.ptp(later)) if len(later) > 1 else 0.0
     # The first bounds are often so low that they would flatten the rest.
-    cut = spread > 0 and low < later.min() - 3.0 * spread
-    low = float(later.min() - 0.15 * spread) if cut else low
-    pad = 0.06 * ((high - low) or max(abs(high), 1.0))
-    low, high = low - pad, high + pad
+    later = finite & (iterations > 1)
+    low = float(bounds[later if later.any() else finite].min())
+    high = float(bounds[finite].max())
     last = int(iterations[finite].max())
-    x, y, axes = _axes((1, max(last, 2)), (low, high), _told_apart(nice_ticks(low, high)), 8)
+    x = np.interp(iterations, [1, max(last, 2)], [LEFT, RIGHT]).round(2)
+    y = BOTTOM - (BOTTOM - TOP) * (bounds - low) / (high - low or 1.0)
     lines: list[dict[str, Any]] = []
     # By index, not by number: starts that failed immediately have a number but no line.
-    for place, (start, mine) in enumerate(zip(numbers, each, strict=True)):
-        ends = [(x(r), y(b)) for r, b in zip(iterations[mine], bounds[mine], strict=True)]
-        if ends:
-            line = {"points": " ".join(f"{x},{y}" for x, y in ends), "end": ends[-1]}
+    for place, start in enumerate(np.unique(starts)):
+        mine = finite & (starts == start)
+        if mine.any():
+            points = list(zip(x[mine].tolist(), y[mine].round(2).tolist(), strict=True))
             kept = content.kept_start in (None, place)
-            lines.append(line | {"kept": kept, "start": int(start)})
+            lines.append({"points": points, "kept": kept, "start": int(start)})
     lines.sort(key=lambda line: line["kept"])  # kept start last, on top
-    # Iterations start at 1, which steps of 2 or 5 would skip.
-    step = max(1, math.ceil(nice_ticks(0, last, 8)[1])) if last > 1 else 1
-    x_ticks = [1, *(t for t in range(step, last + 1, step) if t > 1 + 0.4 * step)]
-    return axes | {"x_ticks": [(x(t), number(t)) for t in x_ticks], "lines": lines, "cut": cut}
+    # As many digits as the difference needs
+    size, span = max(abs(low), abs(high)), high - low or 1.0
+    digits = max(6, 3 + math.ceil(math.log10(size / span or 1.0)))
+    ends = {"low": number(low, digits), "high": number(high, digits), "last": last}
+    return ends | {"lines": lines, "cut": bool((bounds[finite] < low).any())}
 
 
-def number_chart(chosen: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the chart of the probability of every number of clusters, None if not estimated."""
-    if chosen is None or not chosen["candidates"]:
-        return None
-    # Runs of an earlier version have the committee's certainty instead.
-    shown = "probability" if "probability" in chosen else "certainty"
-    numbers, probability = chosen["candidates"], chosen[shown]
-    y_ticks = {t: f"{100 * t:.0f} %" for t in nice_ticks(0.0, 1.0)}
-    x, y, axes = _axes((numbers[0] - 0.5, numbers[-1] + 0.5), (0.0, 1.02), y_ticks)
-    return axes | {
-        "x_ticks": [(x(k), str(k)) for k in numbers if len(numbers) <= 15 or k % 5 == 0],
-        "points": [(k, p, x(k), y(p)) for k, p in zip(numbers, probability, strict=True)],
-        "shown": shown,
-    }
-
-
-def certainty_chart(certainty: Floats) -> dict[str, Any]:
-    """Return the histogram of certainties, from 0 to 1."""
+def certainty_histogram(certainty: Floats) -> list[tuple[str, int]]:
+    """Return the number of rows in every twentieth of the certainties that has any."""
     counts, edges = np.histogram(np.clip(certainty, 0.0, 1.0), bins=20, range=(0.0, 1.0))
-    top = 1.05 * max(int(counts.max()), 1)
-    y_ticks = {t: number(t) for t in nice_ticks(0, top, 4) if float(t).is_integer()}
-    x, y, axes = _axes((0.0, 1.0), (0.0, top), y_ticks)
-    bars = [
-        {
-            "x": x(low) + 1,
-            "width": round(x(high) - x(low) - 2, 2),
-            # A single row among thousands must still be visible.
-            "height": max(FRAME["bottom"] - y(count), 1.5),
-            "count": int(count),
-            "words": f"{100 * low:.0f} to {100 * high:.0f} %",
-        }
-        for count, low, high in zip(counts, edges[:-1], edges[1:], strict=True)
-        if count
-    ]
-    return axes | {"x_ticks": [(x(t / 100), f"{t} %") for t in range(0, 101, 25)], "bars": bars}
-
-
-def _told_apart(values: Sequence[float]) -> dict[float, str]:
-    """Format numbers with six digits, or as many as needed to make them distinct."""
-    for digits in range(6, 16):
-        said = {value: number(value, digits) for value in values}
-        if len(set(said.values())) == len(said):
-            break
-    return said
+    names = [f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in pairwise(edges)]
+    return [(name, count) for name, count in zip(names, counts.tolist(), strict=True) if count]

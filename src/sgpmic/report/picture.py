@@ -2,29 +2,38 @@
 
 The script reads base64-encoded arrays in JSON. Sizes, for n rows and p features: coordinates 8n
 bytes (up to 16n for more than two latent dimensions, plus 8n for principal components), memberships
-(the top three of a row) 9n, values 4np as float32 up to ``FLOAT_BYTES``, 2np quantized to 1/65534
-of a column's range up to ``STEP_BYTES``, np quantized to 1/254 beyond. Base64 adds a third.
+(the top three of a row) 12n, values 4np. Base64 adds a third.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 
 from sgpmic._types import Floats, Ints
 from sgpmic.report.content import RunContent
-from sgpmic.report.statistics import Confusion, NumberByCluster, cholesky, clip_limits, log_gaussian
+from sgpmic.report.statistics import (
+    Confusion,
+    NumberByCluster,
+    clip_limits,
+    log_gaussian,
+    square_root,
+)
 from sgpmic.report.words import day_parts, shorten
 
-#: Smallest width of an outline, relative to the cluster's Gaussian: rows may lie on a line.
-_LEAST_WIDTH = 0.01
+# Smallest variance in an outline, relative to the cluster's Gaussian: rows may lie on a line.
+_LEAST_WIDTH = 1e-4
+
+# Standard deviation of the random heights of a single latent dimension, relative to its range.
+_RANDOM_WIDTH = 0.05
+
 #: Share of a cluster's rows inside its outline.
 OUTLINE_SHARE = 0.9
 
@@ -38,8 +47,8 @@ MAX_DIMENSIONS = 4
 #: More rows than this are drawn as a random sample of this many.
 MAX_ROWS = 200_000
 
-#: Maximum bytes of values stored as float32, quantized to 16 bits, and in total.
-FLOAT_BYTES, STEP_BYTES, MAX_BYTES = 4_000_000, 20_000_000, 40_000_000
+#: Maximum number of values, and of category codes.
+MAX_NUMBERS = 10_000_000
 
 #: Maximum number of text columns, and of characters per cell.
 MOST_TEXTS, LONGEST_TEXT = 5, 200
@@ -58,29 +67,39 @@ class LatentMap(NamedTuple):
     density: Floats  # (n_y, n_x), at the grid's points
     boundaries: Floats  # (n_segments, 4): x, y, x, y
     outlines: list[Floats]  # an ellipse around 90 % of every cluster's rows
-    numbers: Floats  # (n_clusters, 2): positions of the cluster numbers, on the outlines
-    plane: bool = True  # False for one latent dimension, whose vertical axis has no unit
+
+
+def widen(points: Floats, means: Floats, covariances: Floats) -> tuple[Floats, Floats, Floats]:
+    """Add a random dimension to a single latent one, so that rows do not hide each other."""
+    if points.shape[1] > 1:
+        return points, means, covariances
+    width = _RANDOM_WIDTH * (np.nanmax(points) - np.nanmin(points) or 1.0)
+    heights = np.random.default_rng(0).normal(0.0, width, len(points))
+    wider = np.tile(np.diag([0.0, width**2]), (len(means), 1, 1))
+    wider[:, :1, :1] = covariances
+    return np.column_stack([points, heights]), np.pad(means, ((0, 0), (0, 1))), wider
 
 
 def latent_maps(content: RunContent) -> list[LatentMap]:
     """Return a map for every pair of the first latent dimensions, starting with the first two."""
-    dimensions = range(min(content.embedding.shape[1], MAX_DIMENSIONS))
-    return [latent_map(content, axes) for axes in list(combinations(dimensions, 2)) or [(0, 1)]]
+    points, means, covariances = widen(content.embedding, content.means, content.covariances)
+    content = replace(content, embedding=points, means=means, covariances=covariances)
+    dimensions = range(min(points.shape[1], MAX_DIMENSIONS))
+    return [latent_map(content, axes) for axes in combinations(dimensions, 2)]
 
 
 def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap:
-    """Return the map of the marginal mixture on two latent dimensions, or on a single one."""
-    labels, q = content.labels, axes[: content.embedding.shape[1]]
-    points, mixture = content.embedding[:, q], _marginals(content, q)
+    """Return the map of the marginal mixture on two latent dimensions."""
+    labels, q = content.labels, list(axes)
+    points = content.embedding[:, q]
+    mixture = [*zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)]
     outlines = [outline(points[labels == m], *normal) for m, normal in enumerate(mixture)]
     # An empty cluster must not shrink the picture.
     corners = np.concatenate([points, *(outlines[m] for m in np.unique(labels))])
     low, high = corners.min(axis=0), corners.max(axis=0)
-    span = high - low  # never 0, with the margin
-    pad = 0.05 * np.maximum(span, 0.02 * span.max()) + (1e-3 if span.max() == 0 else 0.0)
+    span = high - low
+    pad = 0.05 * np.maximum(span, 0.02 * (span.max() or 1.0))
     home = np.stack([low - pad, high + pad], axis=1).ravel()
-    if len(q) == 1:
-        return _map_line(content, np.stack(outlines)[:, :, 0], home)
     # The largest box that a canvas with equal aspect may show initially, in square cells
     center, (half_x, half_y) = home.reshape(2, 2).mean(axis=1), np.diff(home)[::2] / 2
     half = 1.02 * np.array([max(half_x, _BROADEST * half_y), max(half_y, half_x / _NARROWEST)])
@@ -88,57 +107,26 @@ def latent_map(content: RunContent, axes: tuple[int, int] = (0, 1)) -> LatentMap
     n_points = np.maximum(np.round(_GRID_POINTS * half / half.max()).astype(int), 16)
     xs, ys = map(np.linspace, extent[::2], extent[1::2], n_points)
     nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
-    joint = mixture_log_joint(nodes.reshape(-1, 2), content, axes).reshape(*nodes.shape[:2], -1)
+    joint = mixture_log_joint(nodes.reshape(-1, 2), content.weights, mixture)
+    joint = joint.reshape(*nodes.shape[:2], -1)
     density, boundaries = np.exp(logsumexp(joint, axis=2)), boundary_segments(xs, ys, joint)
-    numbers = np.stack([line[line[:, 1].argmax()] for line in outlines])
-    return LatentMap(axes, points, home, extent, density, boundaries, outlines, numbers)
+    return LatentMap(axes, points, home, extent, density, boundaries, outlines)
 
 
-def mixture_log_joint(points: Floats, content: RunContent, axes: tuple[int, ...]) -> Floats:
-    """Return log π_m N(point | m), (n_points, n_clusters), in the given latent dimensions."""
-    densities = [log_gaussian(points, *normal) for normal in _marginals(content, axes)]
+def mixture_log_joint(
+    points: Floats, weights: Floats, mixture: Sequence[tuple[Floats, Floats]]
+) -> Floats:
+    """Return log π_m N(point | m), (n_points, n_clusters), from means and covariances."""
+    densities = [log_gaussian(points, *normal) for normal in mixture]
     with np.errstate(divide="ignore"):  # a weight of 0 never wins
-        return np.log(content.weights) + np.stack(densities, axis=1)
-
-
-def _marginals(content: RunContent, axes: Sequence[int]) -> list[tuple[Floats, Floats]]:
-    q = list(axes)
-    return [*zip(content.means[:, q], content.covariances[:, q][:, :, q], strict=True)]
-
-
-def _map_line(content: RunContent, ends: Floats, home_x: Floats) -> LatentMap:
-    """Return the map of a single latent dimension: points are jittered within the density.
-
-    With certainty as height, nearly every row would be on one line, since nearly all are certain.
-    """
-    x = content.embedding[:, 0]
-    xs = np.linspace(home_x[0] - np.ptp(home_x), home_x[1] + np.ptp(home_x), 3 * _GRID_POINTS)
-    joint = mixture_log_joint(xs[:, None], content, (0,))
-    density = np.exp(logsumexp(joint, axis=1))
-    peak = density.max()
-    at_points = np.exp(logsumexp(mixture_log_joint(x[:, None], content, (0,)), axis=1))
-    height = np.random.default_rng(0).uniform(-1.0, 1.0, len(x)) * np.minimum(at_points / peak, 1.0)
-    # The clusters' bars are stacked below the cloud.
-    levels = -1.15 - 0.12 * np.arange(len(ends))
-    outlines = list(np.stack([ends, np.broadcast_to(levels[:, None], ends.shape)], axis=2))
-    home = np.array([*home_x, levels[-1] - 0.12, 1.1])
-    ys = np.linspace(home[2], home[3], 120)
-    # Cells on the edge are partly inside (antialiasing).
-    inside = np.clip((density / peak - abs(ys)[:, None]) / (ys[1] - ys[0]) + 0.5, 0.0, 1.0)
-    crossings = _crossings(xs[None, :, None], joint[None])
-    places = crossings[np.isfinite(crossings)]
-    boundaries = np.array([[c, home[2], c, home[3]] for c in places]).reshape(-1, 4)
-    points, extent = np.stack([x, height], axis=1), np.array([xs[0], xs[-1], *home[2:]])
-    density = inside**2 * density  # shown by its square root, see pack_map
-    numbers = np.stack([ends[:, 1], levels], axis=1)
-    return LatentMap((0, 1), points, home, extent, density, boundaries, outlines, numbers, False)
+        return np.log(weights) + np.stack(densities, axis=1)
 
 
 def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
     """Return the decision boundaries between most probable components.
 
-    Multi-label marching squares on ``joint``, (n_y, n_x, n_components): two crossings on a cell's
-    edges are connected; three or four, where regions meet, are connected to their mean.
+    Multi-label marching squares on ``joint``, (n_y, n_x, n_components): the crossings on a cell's
+    edges are connected to their mean.
     """
     nodes = np.stack(np.meshgrid(xs, ys), axis=-1)
     across = _crossings(nodes, joint)
@@ -147,12 +135,9 @@ def boundary_segments(xs: Floats, ys: Floats, joint: Floats) -> Floats:
     edges = np.stack([across[:-1], across[1:], along[:, :-1], along[:, 1:]], axis=2)
     edges = edges.reshape(-1, 4, 2)
     crossed = np.isfinite(edges[:, :, 0])
-    count = crossed.sum(axis=1)
-    simple = edges[count == 2][crossed[count == 2]].reshape(-1, 4)
-    meeting, here = edges[count > 2], crossed[count > 2]
-    middle = np.where(here[:, :, None], meeting, 0.0).sum(axis=1) / here.sum(axis=1)[:, None]
-    spokes = np.concatenate([meeting, np.broadcast_to(middle[:, None], meeting.shape)], axis=2)
-    return np.concatenate([simple, spokes[here]])
+    edges, crossed = edges[crossed.any(axis=1)], crossed[crossed.any(axis=1)]
+    middle = np.broadcast_to(np.nanmean(edges, axis=1, keepdims=True), edges.shape)
+    return np.concatenate([edges, middle], axis=2)[crossed]
 
 
 def _crossings(nodes: Floats, joint: Floats) -> Floats:
@@ -177,23 +162,16 @@ def _crossings(nodes: Floats, joint: Floats) -> Floats:
 
 
 def outline(rows: Floats, mean: Floats, covariance: Floats) -> Floats:
-    """Return an ellipse, or the ends of an interval, around 90 % of a cluster's rows."""
+    """Return an ellipse around 90 % of a cluster's rows."""
     # The cluster's Gaussian is wider, as all rows count for it: it serves if there are too few.
-    if len(rows) > len(mean):
-        own = np.cov(rows.T, bias=True).reshape(covariance.shape)
-        mean, covariance = rows.mean(axis=0), own + _LEAST_WIDTH**2 * covariance
-    root: NDArray[Any] = np.eye(len(mean))
-    if len(mean) == 1:
-        directions = np.array([[-1.0], [1.0]])
-        radius = np.sqrt(covariance[0, 0]) * ndtri(0.5 + 0.5 * OUTLINE_SHARE)
-    else:
-        root, angle = cholesky(covariance), np.linspace(0.0, 2.0 * np.pi, 100)
-        directions = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
+    if len(rows) > 2:
+        mean, covariance = rows.mean(axis=0), np.cov(rows.T, bias=True) + _LEAST_WIDTH * covariance
+    root, angle = square_root(covariance), np.linspace(0.0, 2.0 * np.pi, 100)
+    radius = np.sqrt(-2.0 * np.log(1.0 - OUTLINE_SHARE))  # chi-square, two degrees of freedom
     if len(rows):
-        distances = np.linalg.norm(solve_triangular(root, (rows - mean).T, lower=True), axis=0)
+        distances = np.linalg.norm(np.linalg.solve(root, (rows - mean).T), axis=0)
         radius = np.quantile(distances, OUTLINE_SHARE, method="higher")
-    return mean + radius * directions @ root.T
+    return mean + radius * np.column_stack([np.cos(angle), np.sin(angle)]) @ root.T
 
 
 def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
@@ -202,55 +180,25 @@ def pack(array: NDArray[Any], dtype: str) -> dict[str, str]:
     return {"type": dtype, "base64": base64.b64encode(data.tobytes()).decode("ascii")}
 
 
-class Shown(NamedTuple):
-    """Rows and features passed to the script, and their precision."""
-
-    rows: Ints
-    features: Ints
-    values_type: str  # float32, uint16 or uint8
-
-
-def choose_shown(content: RunContent, strongest: Ints, must: Ints) -> Shown:
+def choose_shown(content: RunContent, strongest: Ints, must: Ints) -> tuple[Ints, Ints]:
     """Choose the rows to draw, among them those in ``must``, and the strongest features."""
     rows = np.arange(content.n_rows)
     if len(rows) > MAX_ROWS:
         drawn = np.random.default_rng(0).permutation(len(rows))
         drawn = drawn[~np.isin(drawn, must)][: max(MAX_ROWS - len(np.unique(must)), 0)]
         rows = np.union1d(drawn, must)
-    features = np.sort(strongest[: max(1, MAX_BYTES // len(rows))])
-    numbers = len(rows) * len(features)
-    size = abs(content.values[np.ix_(rows, features)])
-    size = size[size > 0]  # neither 0 nor missing
-    fits_float = size.max(initial=1.0) < 1e37 and size.min(initial=1.0) > 1e-36
-    if 4 * numbers <= FLOAT_BYTES and fits_float:
-        return Shown(rows, features, "float32")
-    return Shown(rows, features, "uint16" if 2 * numbers <= STEP_BYTES else "uint8")
+    return rows, np.sort(strongest[: max(1, MAX_NUMBERS // len(rows))])
 
 
-def pack_values(values: Floats, values_type: str) -> dict[str, Any]:
-    """Pack a table column by column, with the limits of its color scale.
-
-    Quantized values are low + code · step, and the highest code means missing.
-    """
+def pack_values(values: Floats) -> dict[str, Any]:
+    """Pack a table column by column, with the limits of its color scale."""
     columns = values.T
-    missing = np.isnan(columns)
-    columns = np.where(missing.all(axis=1, keepdims=True), 0.0, columns)
-    low, high = np.nanmin(columns, axis=1), np.nanmax(columns, axis=1)
-    limits = np.nanpercentile(columns, [1, 99], axis=1) if columns.size else np.zeros((2, 0))
-    limits = np.where(limits[0] == limits[1], np.stack([low, high]), limits)
-    packed: dict[str, Any] = {"range": limits.T.tolist()}
-    if values_type == "float32":
-        return packed | {"codes": pack(np.where(missing, np.nan, columns), "float32")}
-    steps = np.iinfo(values_type).max - 1
-    step = high / steps - low / steps  # high - low may overflow
-    scale = np.where(step > 0, step, 1.0)[:, None]
-    codes = np.clip(np.round(columns / scale - low[:, None] / scale), 0, steps)
-    return packed | {
-        "codes": pack(np.where(missing, steps + 1, codes), values_type),
-        "low": low.tolist(),
-        "step": step.tolist(),
-        "missing": steps + 1,
-    }
+    known = np.where(np.isnan(columns).all(axis=1, keepdims=True), 0.0, columns)
+    ends = np.nanpercentile(known, [0, 1, 99, 100], axis=1) if known.size else np.zeros((4, 0))
+    limits = np.where(ends[1] == ends[2], ends[[0, 3]], ends[[1, 2]])
+    largest = np.finfo(np.float32).max
+    codes = np.clip(columns, -largest, largest)
+    return {"range": limits.T.tolist(), "codes": pack(codes, "float32")}
 
 
 def pack_levels(name: str, names: Sequence[str], codes: Ints) -> dict[str, Any]:
@@ -271,10 +219,9 @@ def pack_memberships(memberships: Floats) -> dict[str, Any]:
     top = min(TOP_CLUSTERS, memberships.shape[1])
     order = np.argsort(-memberships, axis=1, kind="stable")[:, :top]
     chances = np.take_along_axis(memberships, order, axis=1)
-    kind = "uint8" if memberships.shape[1] <= 256 else "uint16"
     return {
         "top": top,
-        "clusters": pack(order, kind),
+        "clusters": pack(order, "uint16"),
         "chances": pack(np.round(65535 * np.clip(chances, 0, 1)), "uint16"),
     }
 
@@ -292,18 +239,16 @@ def pack_map(drawn: LatentMap) -> dict[str, Any]:
         "density": pack(np.round(255 * shade), "uint8"),
         "boundaries": pack(drawn.boundaries, "float32"),
         "outlines": [np.round(line, 6).tolist() for line in drawn.outlines],
-        "numbers": drawn.numbers.tolist(),
-        "plane": drawn.plane,
     }
 
 
 def build_payload(
-    content: RunContent, shown: Shown, compared: Confusion | NumberByCluster | None
+    content: RunContent, rows: Ints, features: Ints, compared: Confusion | NumberByCluster | None
 ) -> dict[str, Any]:
-    """Return everything the script needs, as JSON-serializable values."""
-    rows, features, feature_names = shown.rows, shown.features, content.feature_names
+    """Return what the script needs of these rows and features, as JSON-serializable values."""
+    feature_names = content.feature_names
     maps = latent_maps(content)
-    places = content.embedding[:, :MAX_DIMENSIONS] if maps[0].plane else maps[0].points
+    places = np.column_stack([maps[0].points, content.embedding[:, 2:MAX_DIMENSIONS]])
     names = [shorten(feature_names[j]) for j in features]
     values = content.values[np.ix_(rows, features)]
     dates = [place for place, j in enumerate(features) if feature_names[j] in content.dates]
@@ -325,6 +270,7 @@ def build_payload(
         "rows": None if len(rows) == content.n_rows else pack(rows, "uint32"),
         "ids": None if content.ids is None else [shorten(content.ids[i]) for i in rows],
         "title": shorten(content.title, 60),
+        "oneDimension": content.embedding.shape[1] == 1,
         "places": pack(places[rows].T, "float32"),
         "maps": [pack_map(drawn) for drawn in maps],
         "principal": principal,
@@ -336,11 +282,11 @@ def build_payload(
         ],
         "origins": origins.tolist(),
         "dayParts": [day_parts(values[:, j]) for j in dates],
-        "values": pack_values(values, shown.values_type),
+        "values": pack_values(values),
         "usual": [[x if np.isfinite(x) else None for x in ends] for ends in clip_limits(values)],
         "categories": [
             pack_levels(column.name, column.levels, column.codes[rows])
-            for column in content.categories[: max(1, MAX_BYTES // len(rows))]
+            for column in content.categories[: max(1, MAX_NUMBERS // len(rows))]
         ],
         "texts": [
             {"name": shorten(name), "words": [shorten(words[i], LONGEST_TEXT) for i in rows]}

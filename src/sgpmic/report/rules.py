@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier
 
 from sgpmic._types import Bools, Floats, Ints
@@ -54,18 +55,10 @@ class Subject(NamedTuple):
 
     def shortened(self, longest: int) -> str:
         """Return its name, truncated such that the level stays readable."""
-        if len(self.name) <= longest:
-            return shorten(self.name, longest)
-        rest = " is missing" if self.kind == "gap" else ""
+        rest = self.name[len(self.column) :]
         if self.kind == "level":
-            rest = f": {self.shortened_level(max(longest // 2 - 2, 1))}"
+            rest = shorten(rest, 3 * longest // 4)
         return shorten(self.column, max(longest - len(rest), 2)) + rest
-
-    def shortened_level(self, longest: int) -> str:
-        """Return its level, truncated less if another level would look the same."""
-        level, short = self.levels[self.level], shorten(self.levels[self.level], longest)
-        alike = sum(shorten(other, longest) == short for other in self.levels)
-        return short if alike == 1 else shorten(level, 2 * longest)
 
     def words(self, value: float) -> str:
         """Format a mean, or a share of rows."""
@@ -84,9 +77,10 @@ class Subject(NamedTuple):
             said, holds = ("is known", "is missing"), ~self.known
         elif self.kind == "level":
             names = [shorten(level, _LONGEST) for level in self.levels]
-            said = f"is not {names[self.level]}", f"is {names[self.level]}"
-            if len(names) == 2:  # the other one
-                said = f"is {names[1 - self.level]}", said[1]
+            others = (
+                f"is {names[1 - self.level]}" if len(names) == 2 else f"is not {names[self.level]}"
+            )
+            said = others, f"is {names[self.level]}"
             holds = self.cells == self.level
         elif self.kind in ("date", "time"):
             # The coarsest unit that has a time between: days, hours, minutes or seconds.
@@ -96,12 +90,9 @@ class Subject(NamedTuple):
                     break
             words = day(cut, parts, time_only=self.kind == "time")
             said, holds = (f"before {words}", f"from {words} on"), self.cells >= cut - 1e-9
-            begin, end = float(np.nanmin(self.cells)), float(np.nanmax(self.cells))
-            if self.kind == "time" and end >= 1.0:  # 01:00 is later than 23:00
-                said = (
-                    f"from {self.words(begin)} to before {words}",
-                    f"from {words} to {self.words(end)}",
-                )
+            if self.kind == "time":  # on a clock, none is first
+                begin, end = (self.words(float(of(self.cells))) for of in (np.nanmin, np.nanmax))
+                said = f"from {begin} to before {words}", f"from {words} to {end}"
         else:
             cut, digits = _round_cut(below, above)
             words = number(cut, digits)
@@ -163,28 +154,22 @@ def best_rules(
 
 def _features(
     subjects: Sequence[Subject], numbers: Ints, rows: Ints
-) -> tuple[Floats, list[Subject]]:
+) -> tuple[NDArray[np.float32], list[Subject]]:
     """Return the features of sampled rows for a decision tree, and the subject of each."""
-    gaps = [one for one in subjects if one.kind == "gap"]  # by column
     p = sum(one.measured for one in subjects)
-    columns = [*numbers.tolist(), *range(p, len(gaps))[:SOME_COLUMNS]]
-    levels = [one for one in subjects if one.kind == "level" and one.level < SOME_COLUMNS]
-    chosen = [subjects[j] for j in numbers] + [one for one in levels if one.source in columns]
-    features, about = [], []
-    for one in (*chosen, *(gaps[j] for j in columns)):
+    columns = {*numbers.tolist(), *range(p, p + SOME_COLUMNS)}
+    about = [one for one in subjects if one.source in columns and one.level < SOME_COLUMNS]
+    features = np.zeros((len(rows), len(about)), dtype=np.float32)
+    for feature, one in zip(features.T, about, strict=True):
         cells, known = one.cells[rows], one.known[rows]
-        feature = cells == one.level if one.kind == "level" else ~known
         if one.measured:
             # Trees use single precision, in which ranks are exact.
             places = np.unique(cells[known], return_inverse=True)[1]
-            feature = np.full(len(cells), np.median(places) if len(places) else 0.0)
+            feature[:] = np.median(places) if len(places) else 0.0
             feature[known] = places
-        elif one.kind == "gap" and (known.all() or not known.any()):
-            continue
-        features.append(feature)
-        about.append(one)
-    table = np.column_stack(features) if features else np.empty((len(rows), 0))
-    return table.astype(np.float32), about
+        else:
+            feature[:] = cells == one.level if one.kind == "level" else ~known
+    return features, about
 
 
 def _paths(

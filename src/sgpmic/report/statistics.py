@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
@@ -231,16 +230,13 @@ def number_by_cluster(values: Floats, labels: Ints, n_clusters: int) -> NumberBy
     \bar y)^2`.
     """
     seen = np.isfinite(values)
-    mine, y = labels[seen], values[seen]
-    counts = np.bincount(mine, minlength=n_clusters)
-    center = float(y.mean())
-    y = y - center  # to avoid cancellation
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.bincount(mine, weights=y, minlength=n_clusters) / counts
-        inside = np.bincount(mine, weights=(y - means[mine]) ** 2, minlength=n_clusters)
-        deviations = np.where(counts > 1, np.sqrt(inside / (counts - 1)), np.nan)
-    eta_squared = 1.0 - float(inside.sum()) / float(y @ y)
-    return NumberByCluster(counts, means + center, deviations, eta_squared, values)
+    groups = [values[seen & (labels == m)] for m in range(n_clusters)]
+    counts = np.array([len(group) for group in groups])
+    means = np.array([group.mean() if len(group) else np.nan for group in groups])
+    deviations = np.array([group.std(ddof=1) if len(group) > 1 else np.nan for group in groups])
+    between = np.nansum(counts * (means - values[seen].mean()) ** 2)
+    eta_squared = float(between / (seen.sum() * values[seen].var()))
+    return NumberByCluster(counts, means, deviations, eta_squared, values)
 
 
 def doubtful_rows(memberships: Floats, count: int) -> Ints:
@@ -265,18 +261,14 @@ def typical_rows(
 
 def log_gaussian(points: Floats, mean: Floats, covariance: Floats) -> Floats:
     """Return log N(point | mean, covariance) for every point."""
-    factor = cholesky(covariance)
-    standard = np.linalg.solve(factor, (points - mean).T)
-    log_det = 2.0 * np.log(np.diagonal(factor)).sum()
+    root = square_root(covariance)
+    standard = np.linalg.solve(root, (points - mean).T)
+    log_det = 2.0 * np.linalg.slogdet(root)[1]
     return -0.5 * ((standard * standard).sum(axis=0) + log_det + len(mean) * np.log(2.0 * np.pi))
 
 
-def cholesky(covariance: Floats) -> NDArray[Any]:
-    """Return the Cholesky factor, after raising the eigenvalues if not positive definite."""
-    try:
-        return np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        # Files may hold rounded covariances; a report should still be drawn.
-        values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-        floor = max(1e-9 * abs(values).max(), 1e-12)
-        return np.linalg.cholesky((vectors * np.maximum(values, floor)) @ vectors.T)
+def square_root(covariance: Floats) -> Floats:
+    """Return R with R Rᵀ = covariance, after raising the eigenvalues that are not positive."""
+    # Files may hold rounded covariances; a report should still be drawn.
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors * np.sqrt(np.maximum(values, max(1e-9 * abs(values).max(), 1e-12)))

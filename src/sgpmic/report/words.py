@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
-from os.path import commonprefix
 
 import numpy as np
 
@@ -31,19 +28,6 @@ def shorten(text: object, longest: int = LONGEST) -> str:
     # In the middle, since long texts often begin alike.
     end = (longest - 1) // 3
     return f"{words[: longest - 1 - end].rstrip()}…{words[len(words) - end :].lstrip()}"
-
-
-def abbreviate(names: Sequence[str], longest: int) -> list[str]:
-    """Drop the beginnings that long names share, as the questions of a survey do."""
-    found, order = list(names), sorted(range(len(names)), key=names.__getitem__)
-    for i, j in pairwise(order):
-        shared = len(commonprefix([names[i], names[j]]))  # noqa: RUF071 (these are no paths)
-        for k in (i, j):
-            start = names[k].rfind(" ", 0, shared + 1) + 1
-            if 2 * start >= longest < len(names[k]) and len(found[k]) > len(names[k]) - start:
-                found[k] = f"…{names[k][start:]}"
-    counts = Counter(found)
-    return [new if counts[new] == 1 else old for new, old in zip(found, names, strict=True)]
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -87,14 +71,8 @@ def any_number(value: object) -> str:
     """Format a number or boolean for display, and anything else as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int | np.integer):  # such as seeds: no thousands separators
-        return str(int(value)).replace("-", "−")
+    # Integers such as seeds have no thousands separators.
     return number(float(value)) if isinstance(value, float | np.floating) else shorten(value)
-
-
-def together(words: str) -> str:
-    """Put no-break spaces before percent signs."""
-    return words.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def unlabeled(count: int) -> str:

@@ -548,7 +548,6 @@ class Levels(NamedTuple):
     name: str
     levels: tuple[str, ...]
     codes: Ints  # (n_rows,): the index of every row's level, -1 where missing
-    merged: bool = False  # whether the last level stands for several rare ones
 
 
 class Description(NamedTuple):

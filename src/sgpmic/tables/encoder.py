@@ -415,10 +415,10 @@ def describe(encoder: TableEncoder, values: Floats) -> Description:
     for j, encoding, features in encoder.features_by_column(values):
         name = encoder.columns_[j].name
         if isinstance(encoding, WordEncoding):
-            words, merged = encoding.words, getattr(encoding, "joined", ())
-            if merged:
+            words = encoding.words
+            if merged := getattr(encoding, "joined", ()):
                 words = (*words[:-1], f"rare ({len(merged)} levels)")
-            categories.append(Levels(name, words, encoding.codes(features), bool(merged)))
+            categories.append(Levels(name, words, encoding.codes(features)))
         elif not isinstance(encoding, DateEncoding):
             numbers.append((encoding.feature_names(name)[0], encoding.decode(features)))
         else:

@@ -21,7 +21,7 @@ const top = data.memberships.top;
 const topClusters = unpack(data.memberships.clusters);
 const topChances = unpack(data.memberships.chances);
 const rowNumbers = data.rows ? unpack(data.rows) : null;
-const valueCodes = unpack(data.values.codes);
+const allValues = unpack(data.values.codes);
 // Categorical columns: the given labels (null if none), then the categories.
 const groups = [data.given, ...data.categories].map((column) => column && { ...column, codes: unpack(column.codes) });
 
@@ -37,11 +37,7 @@ const certaintyOf = (i) => topChances[i * top] / 65535;
 const rowOf = (i) => (rowNumbers ? rowNumbers[i] : i);
 const nameOf = (i) => (data.ids && data.ids[i]) || "row " + (rowOf(i) + 1);
 
-function valueOf(i, feature) {
-  const code = valueCodes[feature * n + i];
-  if (code === data.values.missing) return NaN;
-  return data.values.low ? data.values.low[feature] + code * data.values.step[feature] : code;
-}
+const valueOf = (i, feature) => allValues[feature * n + i];
 
 const levelOf = (i, group) => group.names[group.codes[i]];
 
@@ -149,7 +145,7 @@ const state = {
 };
 const view = { x: 0, y: 0, sx: 1, sy: 1 }; // center, pixels per unit
 const size = { width: 0, height: 0, ratio: 1 };
-const MARGIN = { left: data.maps[0].plane ? 54 : 16, right: 12, top: 12, bottom: 38 };
+const MARGIN = { left: data.oneDimension ? 16 : 54, right: 12, top: 12, bottom: 38 };
 let home = { x: 0, y: 0, sx: 1, sy: 1 };
 let waiting = false;
 

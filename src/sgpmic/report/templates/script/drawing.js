@@ -53,7 +53,7 @@ function drawGrid(words) {
     if (!words) { pen.beginPath(); pen.moveTo(px, MARGIN.top); pen.lineTo(px, lower); pen.stroke(); continue; }
     if (px > MARGIN.left + 6 && px < right - 8) pen.fillText(text, px, lower + 16);
   }
-  if (!map.plane) return;
+  if (data.oneDimension) return;
   pen.textAlign = "right";
   for (const [y, text] of ticks(fromY(lower), fromY(MARGIN.top), Math.max(innerHeight() / 65, 3))) {
     const py = Math.round(toY(y)) + 0.5;
@@ -76,7 +76,7 @@ function drawFrame() {
   pen.fillStyle = theme.ink;
   pen.textAlign = "center";
   pen.fillText(axisName(0), MARGIN.left + innerWidth() / 2, size.height - 6);
-  if (!map.plane) return;
+  if (data.oneDimension) return;
   pen.save();
   pen.translate(12, MARGIN.top + innerHeight() / 2);
   pen.rotate(-Math.PI / 2);
@@ -131,16 +131,18 @@ function freePlace(candidates, taken) {
   return inPixels.find(free) || inPixels[0];
 }
 
+const highest = (line) => line.reduce((a, b) => (b[1] > a[1] ? b : a));
+
 /** Cluster numbers, needed because shapes and colors repeat if there are many clusters. */
 function drawNumbers() {
   pen.font = "600 12px system-ui, sans-serif";
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   const taken = [];
-  map.numbers.forEach((first, m) => {
+  map.outlines.forEach((line, m) => {
     if (!data.sizes[m]) return;
     pen.globalAlpha = state.selected.size && !state.selected.has(m) ? 0.3 : 1;
-    const [px, py] = freePlace([first, ...map.outlines[m]], taken);
+    const [px, py] = freePlace([highest(line), ...line], taken);
     taken.push([px, py]);
     const words = names[m] ? `${m}: ${shorten(names[m], 24)}` : String(m);
     const half = Math.max(pen.measureText(words).width / 2 + 5, 10);

@@ -272,7 +272,7 @@ function svgLines() {
     const color = state.color === "cluster" ? theme.clusters[m] : theme.ink;
     const points = line.map(([x, y]) => `${toX(x).toFixed(1)},${toY(y).toFixed(1)}`).join(" ");
     parts.push(`<polyline points="${points}" stroke="${color}" stroke-width="2" fill="none"/>`);
-    const [x, y] = map.numbers[m];
+    const [x, y] = highest(line);
     const words = names[m] ? `${m}: ${shorten(names[m], 30)}` : String(m);
     parts.push(`<text x="${toX(x).toFixed(1)}" y="${(toY(y) - 5).toFixed(1)}" text-anchor="middle" font-weight="600" stroke="${theme.page}" stroke-width="3" paint-order="stroke">${escaped(words)}</text>`);
   });
@@ -285,7 +285,7 @@ function svgAxes({ left, top, right, bottom }) {
     parts.push(`<text x="${toX(x).toFixed(1)}" y="${bottom + 16}" text-anchor="middle">${text}</text>`);
   }
   parts.push(`<text x="${(left + right) / 2}" y="${size.height - 6}" text-anchor="middle">${escaped(axisName(0))}</text>`);
-  if (!map.plane) return parts.join("");
+  if (data.oneDimension) return parts.join("");
   for (const [y, text] of ticks(fromY(bottom), fromY(top), Math.max((bottom - top) / 65, 3))) {
     parts.push(`<text x="${left - 6}" y="${(toY(y) + 4).toFixed(1)}" text-anchor="end">${text}</text>`);
   }

@@ -1,8 +1,7 @@
 function homeView() {
   const [x0, x1, y0, y1] = homeBox();
-  let sx = innerWidth() / (x1 - x0), sy = innerHeight() / (y1 - y0);
-  if (map.plane) sx = sy = Math.min(sx, sy); // equal aspect ratio
-  return { x: (x0 + x1) / 2, y: (y0 + y1) / 2, sx, sy };
+  const scale = Math.min(innerWidth() / (x1 - x0), innerHeight() / (y1 - y0));
+  return { x: (x0 + x1) / 2, y: (y0 + y1) / 2, sx: scale, sy: scale };
 }
 
 const sharpRatio = () => Math.min(window.devicePixelRatio || 1, 2);
@@ -56,7 +55,7 @@ function resize() {
   const width = box.clientWidth;
   if (!width) return;
   const [x0, x1, y0, y1] = data.maps[0].home; // the same height for every pair of dimensions
-  const tall = map.plane ? ((y1 - y0) / (x1 - x0)) * (width - 58) + 50 : 0.5 * width;
+  const tall = ((y1 - y0) / (x1 - x0)) * (width - 58) + 50;
   // A notebook's frame does not grow with the page, so the plot takes what the rest leaves of it.
   const rest = document.body.offsetHeight - box.offsetHeight, inFrame = document.body.classList.contains("only-picture");
   const most = Math.max(inFrame ? window.innerHeight - rest : window.innerHeight * 0.85, 320);

@@ -239,8 +239,8 @@ def test_the_whole_column_says_whether_the_day_comes_first() -> None:
     assert find_date_order(["01.02.2024"]) == (True, False)
     column = column_of(["01/02/2024", "03/04/2024"])
     assert "the day or the month comes first" in (column.warning or "")
-    with pytest.raises(TableError, match="different orders of day and month"):
-        column_of(["31/12/2024", "12/31/2024"])
+    with pytest.raises(TableError, match="holds dates, but also '12/31/2024'"):
+        column_of([*(f"{day}/12/2024" for day in range(13, 32)), "12/31/2024"])
 
 
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)))
@@ -283,7 +283,6 @@ def test_typed_dates_are_written_dates(moment: datetime) -> None:
         (["NA", "", "-"], "empty"),
         ([None, None], "empty"),
         ([[1], [2], [1]], "text"),
-        (['{"a": 1}', '{"a": 2}', "[]"], "text"),
     ],
 )
 def test_kinds(cells: list[Any], kind: str) -> None:
@@ -386,7 +385,7 @@ def test_numbers_in_a_unit_that_is_not_that_of_fit_are_not_read() -> None:
     stored = TableEncoder.from_dict(state)
     new = {"load": ["305", "305 ms"], "y": [1, 2]}
     np.testing.assert_array_equal(stored.transform(new)[:, 0], 305)
-    with pytest.raises(TableError, match=r"'0.3 s' \(row 2\): .*, or write numbers in ms"):
+    with pytest.raises(TableError, match=r"'0.3 s' \(row 2\)"):
         stored.transform({"load": ["305 ms", "0.3 s"], "y": [1, 2]})
     del state["columns"][0]["encoding"]["unit"]  # as in 1.0.0rc1
     np.testing.assert_array_equal(TableEncoder.from_dict(state).transform(new)[:, 0], 305)
@@ -401,21 +400,6 @@ def test_one_error_names_all_columns_that_are_wrong() -> None:
     with pytest.raises(TableError, match=r"^3 columns .*'a' .*; 'c' .*; 'd' ") as caught:
         TableEncoder().fit(table)
     assert "'b'" not in str(caught.value)
-
-
-def test_a_line_of_units_below_the_header_is_named() -> None:
-    numbers = [str(i) for i in range(20)]
-    table = {"length": ["(mm)", *numbers], "mass": ["(g)", *numbers], "site": ["", *"ab" * 10]}
-    table["day"] = ["(ISO)", *(f"2024-01-{i:02}" for i in range(1, 21))]
-    with pytest.raises(TableError, match=r"row 1 is unlike .* 3 .*\('length', 'mass', 'day'\)"):
-        TableEncoder().fit(table)
-    below = {name: ["", *cells] for name, cells in table.items()}  # as after a title
-    with pytest.raises(TableError, match=r"row 2 is unlike .* header, the lines above"):
-        TableEncoder().fit(below)
-    table["mass"][0] = "0"
-    table["mass"][3] = "many"
-    with pytest.raises(TableError, match=r"3 columns cannot be used"):
-        TableEncoder().fit(table)
 
 
 def test_periods_are_dates_and_intervals_are_levels() -> None:
@@ -533,13 +517,6 @@ def test_pandas_carries_an_order() -> None:
     assert (column.kind, column.summary) == ("ordered", "C < B < A")
 
 
-def test_whole_numbers_with_a_decimal_comma_are_no_times_of_day() -> None:
-    numbers = [
-        f"{hour // 10}.{hour % 10}{minute:02},0" for hour in range(10, 24) for minute in (5, 9)
-    ]
-    assert column_of(numbers, "time").kind == "whole"  # 1.005,0 is 1005, as a number
-
-
 @pytest.mark.parametrize(
     ("write", "kind", "unread"),
     [
@@ -605,12 +582,3 @@ def test_a_declared_number_names_the_cell_that_looks_like_a_duration() -> None:
     numbers = [f"{i / 7:.3f}" for i in range(59)]
     with pytest.raises(TableError, match="'12:30'"):
         TableEncoder(kinds={"x": "number"}).fit({"x": [*numbers, "12:30"]})
-
-
-def test_blocks_of_a_file_are_read_in_the_notation_of_fit() -> None:
-    encoder = TableEncoder().fit({"x": ["1.5", "2.5", "3.25", "4.75"] * 10, "y": range(40)})
-    commas = {"x": ["1,5", "2,75"], "y": [1, 2]}
-    with pytest.warns(match="',' as decimal sign"):
-        assert encoder.transform(commas)[0, 0] == 1.5
-    with pytest.raises(TableError, match="was a number in fit"):
-        encoder._transform(commas, in_blocks=True)

@@ -179,13 +179,6 @@ def parse_duration(text: str) -> float | None:
     return days + (hours * 3600 + minutes * 60 + seconds) / 86_400
 
 
-def numeric_time(value: float) -> float | None:
-    """Convert an HHMM time of day to a fraction of a day; None if it is not one."""
-    if not 0 <= value <= 2400 or value % 100 >= 60 or not value.is_integer():
-        return None
-    return (value // 100 * 60 + value % 100) / 1440 % 1.0
-
-
 def numeric_date(value: float) -> float | None:
     """Convert a year, YYYYMMDD, or Unix time in s or ms to days since 1970; None otherwise."""
     size = abs(value)

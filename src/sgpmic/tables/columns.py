@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,10 +26,8 @@ from sgpmic.tables.cell_text import (
     TRUTH,
     key,
     numeric_date,
-    numeric_time,
     parse_date,
     parse_duration,
-    parse_number,
     parse_time,
 )
 from sgpmic.tables.conversions import Cells, number_of
@@ -109,7 +107,6 @@ class Encoded(NamedTuple):
     values: Floats
     unseen: tuple[str, ...] = ()  # levels not seen in fit
     outside: int = 0  # cells that have no logarithm
-    notation: str = ""  # if not that of fit: how the cells were read
 
 
 @dataclass(frozen=True)
@@ -266,20 +263,15 @@ class DateEncoding(Encoding):
         """Return days since 1970 or times as fractions of a day, NaN where missing."""
         if cells.holds == ("time" if self.time_only else "date"):
             return cells.values
-        return cells.parse(self._time_of if self.time_only else self._date_of)
+        return cells.parse(self._days_of)
 
-    def _date_of(self, cell: str | float) -> float | None:
+    def _days_of(self, cell: str | float) -> float | None:
+        if self.time_only:
+            return parse_time(cell) if isinstance(cell, str) else None
         days = parse_date(cell, self.day_first) if isinstance(cell, str) else None
         if days is None and (number := number_of(cell)) is not None:
             days = numeric_date(number)
         return days
-
-    @staticmethod
-    def _time_of(cell: str | float) -> float | None:
-        number = number_of(cell)  # 1345 is 13:45
-        if isinstance(cell, str) and (number is None or not number.is_integer()):
-            return parse_time(cell)  # missing cells in the column turn 628 into 628.0
-        return None if number is None else numeric_time(number)
 
     def encode(self, cells: Cells) -> Encoded:
         days = self.read(cells)
@@ -461,38 +453,6 @@ _ENCODINGS: dict[str, type[Encoding]] = {
         *(OrderEncoding, CategoryEncoding, DateEncoding),
     )
 }
-
-
-def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
-    """Encode new cells, with the other decimal sign or order of dates if only that fits them."""
-    try:
-        return encoding.encode(cells)
-    except BadCells as error:
-        bad = error
-    if type(encoding) is NumberEncoding:
-        sign, name = {".": (",", "point"), ",": (".", "comma")}[encoding.decimal]
-        other: Encoding = replace(encoding, decimal=sign)
-        readings = [{parse_number(text, one) for one in ".,"} for text in cells.texts]
-        unit = f" in {encoding.unit}" if encoding.unit else ""
-        as_in_fit = f"numbers{unit} with a decimal {name}"
-        read_as = f"with {sign!r} as decimal sign"
-    elif isinstance(encoding, DateEncoding) and not encoding.time_only:
-        other = replace(encoding, day_first=not encoding.day_first)
-        readings = [{parse_date(text, one) for one in (True, False)} for text in cells.texts]
-        as_in_fit = "dates as 2024-12-31"
-        read_as = f"with the {'month' if encoding.day_first else 'day'} first"
-    else:
-        raise bad
-    try:
-        encoded = other.encode(cells)
-        # If most cells, such as 1,234, make sense either way, the few others may be mistakes.
-        unequal = [None in pair for pair in readings if len(pair) == 2]
-        if 2 * sum(unequal) >= len(unequal):
-            return encoded._replace(notation=read_as)
-    except BadCells as error:
-        bad = min(bad, error, key=lambda one: one.n_cells)
-    has_digits = any(map(str.isdigit, bad.text))
-    raise replace(bad, remedy=f", or write {as_in_fit}" if has_digits else "")
 
 
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:

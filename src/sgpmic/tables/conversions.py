@@ -241,7 +241,8 @@ class Cells:
         # The last entry is for empty cells; None becomes NaN.
         rows = np.flatnonzero(np.asarray([*bad, False])[codes])
         if len(rows):
-            raise BadCells(int(rows[0]), self._words(cells[codes[rows[0]]]), len(rows))
+            n_parsed = sum(value is not None for value in parsed)
+            raise BadCells(int(rows[0]), self._words(cells[codes[rows[0]]]), len(rows), n_parsed)
         return np.asarray([*parsed, None], np.float64)[codes]
 
     def _different(self) -> tuple[Sequence[Any], Ints]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -119,12 +118,11 @@ class BadCells(Exception):
     row: int
     text: str
     n_cells: int = 1
-    remedy: str = ""  # besides correcting them
+    n_parsed: int = 0  # distinct cells that do match
 
     def __str__(self) -> str:
         more = f" and {self.n_cells - 1} more" if self.n_cells > 1 else ""
-        remedy = f"correct or empty such cells{self.remedy}"
-        return f"{quote(self.text)} (row {self.row + 1}{more}): {remedy}"
+        return f"{quote(self.text)} (row {self.row + 1}{more}): correct or empty such cells"
 
 
 def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
@@ -133,13 +131,6 @@ def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     if len(wrong) == 1:
         raise TableError(f"column {quote(names[0])} {wrong[0][1]}", names)
     if wrong:
-        # Near the top of a table, below a title, or as a second line of the header.
-        rows = {tuple(re.findall(r"but also .*\(row ([1-9])\):", what)) for _, what in wrong}
-        if len(rows) == 1 and any(rows):
-            raise TableError(
-                f"row {rows.pop()[0]} is unlike the others: {len(wrong)} columns have text only "
-                f"there ({list_names(names)}); remove it or, if it is the header, the lines above"
-            )
         listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
         listed += [f"and {len(wrong) - MOST_WRONG} more"] * (len(wrong) > MOST_WRONG)
         raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)

@@ -361,9 +361,9 @@ def test_tables_that_are_none() -> None:
         TableEncoder().fit(csr_array(np.eye(3)))
     with pytest.raises(TableError, match="equally long"):
         TableEncoder().fit({"a": [1, 2], "b": [1, 2, 3]})
-    with pytest.raises(ValueError, match=r"got 1 dimension\."):
+    with pytest.raises(ValueError, match=r"of 1 dimension\."):
         TableEncoder().fit(np.arange(3.0))
-    with pytest.raises(TypeError, match="a dict of columns or a 2-D array, not str"):
+    with pytest.raises(ValueError, match="a dict of columns or a 2-D array, got str"):
         TableEncoder().fit("table.csv")
     twice = pd.DataFrame(np.eye(3), columns=["a", "b", "a"])
     with pytest.raises(TableError, match="columns 1 and 3 are both named 'a'"):

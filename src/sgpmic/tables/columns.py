@@ -43,6 +43,8 @@ UNITS = {"days": 1, "hours": 24, "minutes": 1440, "seconds": 86_400}
 #: Name of the level that rare levels are merged into.
 OTHER = "other"
 
+# Larger numbers overflow when a model squares them.
+_LARGEST = 1e100
 # Row names need this share of distinct cells, and at most this mean length.
 _DIFFERENT, _LONGEST_NAME = 0.9, 60
 # Types of stored fields of columns and encodings, by annotation.
@@ -165,6 +167,9 @@ class NumberEncoding(Encoding):
     def read(self, cells: Cells) -> Floats:
         """Return numbers, NaN where missing."""
         values = self._numbers(cells)
+        rows = np.flatnonzero(np.abs(values) > _LARGEST)
+        if len(rows):
+            raise BadCells(int(rows[0]), str(values[rows[0]]), len(rows), len(np.unique(values)))
         return np.where(np.isin(values, self.sentinels), np.nan, values)
 
     def _numbers(self, cells: Cells) -> Floats:
@@ -172,9 +177,6 @@ class NumberEncoding(Encoding):
 
     def encode(self, cells: Cells) -> Encoded:
         values = self.read(cells)
-        infinite = np.flatnonzero(np.isinf(values))
-        if len(infinite):
-            raise BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
         if self.shift is None:
             return Encoded((values / self.divisor)[:, None])
         outside = values + self.shift <= 0
@@ -318,10 +320,9 @@ class WordEncoding(Encoding):
         levels, codes = cells.read_levels(places if self.takes_missing else ())
         # None becomes NaN; the last entry is for empty cells.
         table = np.asarray([*(places.get(key(level)) for level in levels), None], np.float64)
-        present = np.unique(codes[codes >= 0])
         # Scales may lack a word such as "unknown".
         known = MISSING_IN_NUMBERS if self.takes_missing else ()
-        new = [levels[i] for i in present if np.isnan(table[i])]
+        new = [level for level in levels if key(level) not in places]
         unseen = tuple(level for level in new if level.lower() not in known)
         return Encoded(self.features(table[codes]), unseen)
 

@@ -84,11 +84,10 @@ def check_names(path: str, names: Sequence[str], place: str = "") -> None:
     """Raise if two columns share a name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        positions = [str(i + 1) for i, name in enumerate(names) if name == twice[0]]
-        others = f" (also shared: {list_names(twice[1:])})" if twice[1:] else ""
+        first, second = [i + 1 for i, name in enumerate(names) if name == twice[0]][:2]
         raise TableError(
-            f"{path}{place}: columns {' and '.join(positions[:2])} are both named "
-            f"{quote(twice[0])}{others}; give every column its own name"
+            f"{path}{place}: columns {first} and {second} are both named {quote(twice[0])}; give "
+            "every column its own name"
         )
 
 

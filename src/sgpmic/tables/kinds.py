@@ -25,7 +25,6 @@ nothing is taken for an id.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -63,7 +62,6 @@ from sgpmic.tables.errors import BadCells, quote
 
 Readable = NumberEncoding | DateEncoding | YesNoEncoding
 
-_TIMES = DateEncoding(time_only=True, day=1.0)
 _NO_VALUE = "no cell has a value"
 _ID_WARNING = "almost surely an id; declare what it is to keep it"
 _ANOTHER_KIND = "or declare the column as another kind"
@@ -80,8 +78,6 @@ _CATEGORY_SHARE = 0.5
 _MOST_LEVELS = 1000
 # Texts to try before parsing all of them.
 _SOME = 500
-# Larger numbers overflow when a model squares them.
-_LARGEST = 1e100
 # Common sentinel values for "missing".
 _CODES = {float(sign * (10**n - 1)) for n in range(1, 8) for sign in (1, -1)}
 _CODES |= {-1.0, 777.0, 888.0, 7777.0, 8888.0}
@@ -92,18 +88,16 @@ _IDENTIFIER_WORDS |= {"sku", "ean", "upc", "gtin", "barcode", "mrn"}
 # Names of identifiers if all values are different.
 _ID_WORDS = _IDENTIFIER_WORDS | {"key", "index", "idx"}
 _TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
-_TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "outcome", "y"))
 _DATE_WORDS = frozenset(("date", "datum", "day"))
 _DURATION_WORDS = frozenset(("duration", "durations", "elapsed", "dauer"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 _LEADING_ZERO = re.compile(r"0[0-9]+")
-# What is no id: 134/64, 33:00, 3,139-; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
-_PARTS = re.compile(r".*[0-9][/:.,][0-9]")
+# What may be a number or a date: $5k, 0.5-, 3. Mai 2023.
 _NEARLY = re.compile(r"[^\w{[]*[0-9]|.*\b(?:19|20)[0-9]{2}\b")
 # Columns with more distinct values are not compared as relabeled categories.
 MOST_RENAMED = 50
-# Up to this many distinct values, a code may be a category, and a column a target.
+# Up to this many distinct values, a code may be a category, and a column a label.
 MOST_CLASSES = 20
 
 
@@ -189,35 +183,17 @@ class Plan:
         self.levels, self.codes = self.cells.read_levels(map(key, self.order))
         if self.wrong or self.kind == "id" or (self.declared and self.kind == "text"):
             return
-        merged = _merge_spellings(self.levels, self.codes)
         if not len(self.values):
-            n_different = len(merged[0])
+            n_different = len(self.levels)
         if n_different < 2 and self.cells.holds != "other":
             self.leave_out(*("constant", "constant") if n_different else ("empty", _NO_VALUE))
             self.values = np.empty(0)
-        if self.kind != "text":
-            self.levels, self.codes = merged
         if self.kind == "ordered":
             if self.order == find_scale(self.order):  # in our spelling
                 spelled = dict(zip(map(key, self.levels), self.levels, strict=True))
                 self.order = tuple(spelled.get(level, level) for level in self.order)
             self.encoding = OrderEncoding(self.order)
             self.values = self.encoding.encode(self.cells).values[:, 0]
-
-
-def _merge_spellings(levels: Sequence[str], codes: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Merge levels that differ only in case or spaces; sort by decreasing frequency."""
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    keys = [key(level) for level in levels]
-    totals, names = Counter[str](), dict[str, str]()
-    for i in np.argsort(-counts, kind="stable").tolist():
-        if counts[i]:
-            totals[keys[i]] += int(counts[i])
-            names.setdefault(keys[i], levels[i])  # the most frequent spelling
-    words = sorted(names, key=lambda word: (-totals[word], word))
-    places = {word: place for place, word in enumerate(words)}
-    table = np.asarray([*(places.get(word, -1) for word in keys), -1])
-    return tuple(names[word] for word in words), table[codes]
 
 
 def least_count(n: int, min_frequency: float) -> int:
@@ -233,20 +209,18 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     if cells.holds == "text":
         _decide_text(plan, min_frequency)
     elif cells.holds in ("number", "bool"):
-        plan.read_as("number", NumberEncoding())
-        _decide_number(plan)
+        try:
+            plan.read_as("number", NumberEncoding())
+            _decide_number(plan)
+        except BadCells as bad:
+            plan.kind, plan.wrong = "number", f"has too large numbers, {bad}"
     elif cells.holds in ("date", "time"):
-        plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
+        plan.read_as("date", _date_encoding(cells)[0])
     elif cells.holds == "duration":
         plan.read_as("number", DurationEncoding.fit(cells))
     elif cells.holds == "other":
         plan.leave_out("text", "lists, records or bytes", "split it into separate columns")
     plan.read_levels()
-    may_be_target = plan.kind in ("whole", "yes_no", "category", "ordered")
-    if plan.is_kept and may_be_target and _words(name) & _TARGET_WORDS:
-        codes = cells.read_levels()[1]
-        if len(np.unique(codes[codes >= 0])) <= MOST_CLASSES:
-            plan.warn("named like a target: leave it out if it is one")
     return plan
 
 
@@ -278,7 +252,7 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
     elif kind != "category":
         encoding: Readable = YesNoEncoding()
         if kind == "date":
-            encoding = _TIMES if _are_times(cells) else DateEncoding(find_date_order(texts)[0])
+            encoding, _ = _date_encoding(cells)
         elif kind != "yes_no":
             are_durations = texts and None not in map(parse_duration, texts)
             is_duration = cells.holds == "duration" or are_durations
@@ -287,10 +261,9 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
         plan.log = kind == "log"
         try:
             plan.read_as("number" if plan.log else kind, encoding)
-            plan.wrong = _too_large(plan.values)
-            if type(encoding) is NumberEncoding and not plan.wrong:
+            if type(encoding) is NumberEncoding:
                 _set_unit(plan, {unit_of(text) for text in texts} - {""})
-            if plan.log and not plan.wrong:
+            if plan.log:
                 _look_for_sentinel(plan, np.unique(plan.present))
         except BadCells as bad:
             words = {"date": "a date", "yes_no": "yes or no", "whole": "whole numbers"}
@@ -301,13 +274,12 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
 
 
 def _declare_order(plan: Plan, order: tuple[str, ...]) -> None:
-    levels, codes = plan.cells.read_levels(map(key, order))
-    used = [levels[i] for i in np.unique(codes[codes >= 0])]
-    order = order or plan.cells.order or find_scale(used) or ()
-    if not order and None not in map(parse_number, used):
-        order = tuple(sorted(used, key=lambda level: parse_number(level) or 0.0))
+    levels, _ = plan.cells.read_levels(map(key, order))
+    order = order or plan.cells.order or find_scale(levels) or ()
+    if not order and None not in map(parse_number, levels):
+        order = tuple(sorted(levels, key=lambda level: parse_number(level) or 0.0))
     known = set(map(key, order))
-    strange = [level for level in used if key(level) not in known]
+    strange = [level for level in levels if key(level) not in known]
     plan.order = order
     if order and strange:
         plan.wrong = f"is ordered, and the order has no {quote(strange[0])}: name all levels"
@@ -320,27 +292,30 @@ def _texts(cells: Cells) -> list[str]:
     return [text for text in cells.texts if text.lower() not in MISSING_IN_NUMBERS]
 
 
-def _are_times(cells: Cells) -> bool:
-    """Return whether all cells are times of day; HHMM without a colon is a number."""
-    is_text = cells.holds == "text"
-    return cells.holds == "time" or (is_text and None not in map(parse_time, _texts(cells)))
+def _date_encoding(cells: Cells) -> tuple[DateEncoding, bool]:
+    """Return the encoding of times of day or dates, and whether day and month are ambiguous."""
+    texts = _texts(cells)
+    are_times = texts and _may_be(texts, lambda text: parse_time(text) is not None)
+    if are_times or cells.holds == "time":
+        return DateEncoding(time_only=True, day=1.0), False
+    day_first, is_ambiguous = find_date_order(texts)
+    return DateEncoding(day_first), is_ambiguous
 
 
 def _decide_text(plan: Plan, min_frequency: float) -> None:
     cells, texts = plan.cells, _texts(plan.cells)
     levels, codes = cells.read_levels()
-    present = [levels[i] for i in np.unique(codes[codes >= 0])]
     order, is_short = cells.order, len(cells.texts) <= _MOST_LEVELS
     if order is None and is_short:
         order = find_scale(cells.texts) or find_scale(texts)
     if order:
         plan.kind, plan.order = "ordered", order
-    elif not present:
+    elif not levels:
         plan.leave_out("empty", _NO_VALUE)
-    elif is_short and is_yes_no(present):
+    elif is_short and is_yes_no(levels):
         plan.read_as("yes_no", YesNoEncoding())
     elif not (_as_number(plan, texts) or _as_duration(plan, texts) or _as_date(plan, texts)):
-        _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)
+        _decide_levels(plan, levels, codes, min_frequency)
 
 
 def _as_number(plan: Plan, texts: Sequence[str]) -> bool:
@@ -381,11 +356,10 @@ def _as_duration(plan: Plan, texts: Sequence[str]) -> bool:
 
 def _as_date(plan: Plan, texts: Sequence[str]) -> bool:
     """Parse a text column as dates, if most cells are; return whether they are."""
-    if _are_times(plan.cells):
-        plan.read_as("date", _TIMES)
-        return True
-    day_first, is_ambiguous = find_date_order(texts)
-    if not (_may_be(texts, _is_any_date) and _read_most(plan, "date", DateEncoding(day_first))):
+    encoding, is_ambiguous = _date_encoding(plan.cells)
+    if not (encoding.time_only or _may_be(texts, _is_any_date)):
+        return False
+    if not _read_most(plan, "date", encoding):
         return False
     if not plan.wrong and any(parse_number(text) is not None for text in texts):
         return False  # bare numbers are dates only if declared as such
@@ -420,41 +394,34 @@ def _read_most(plan: Plan, kind: str, encoding: NumberEncoding | DateEncoding) -
     return True
 
 
-def _decide_levels(plan: Plan, present: list[str], codes: Ints, min_frequency: float) -> None:
+def _decide_levels(plan: Plan, levels: Sequence[str], codes: Ints, min_frequency: float) -> None:
     """Classify a text column as category, id or text."""
-
-    def are(like: re.Pattern[str]) -> bool:
-        return sum(like.match(level) is not None for level in present) >= _MOSTLY * len(present)
-
     counts = np.bincount(codes[codes >= 0])
     n = int(counts.sum())
     # A value that occurs once is not a level, even if rare levels are not merged.
     common = counts[counts >= max(2, least_count(n, min_frequency))].sum()
-    spaced = np.mean([len(level.split()) > 1 for level in present])
-    named = _words(plan.name) & _ID_WORDS
+    spaced = np.mean([len(level.split()) > 1 for level in levels])
+    is_id = spaced < 0.5 or _words(plan.name) & _ID_WORDS
+    nearly = np.mean([_NEARLY.match(level) is not None for level in levels])
     if common >= _CATEGORY_SHARE * n:
         lost = "none" in {text.lower() for text in plan.cells.texts}
         plan.kind = "category"
         plan.warn("'none' is taken as a missing cell" if lost else "")
-    elif len(counts) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID or (are(_PARTS) and not named):
-        plan.leave_out("text", "text with too many distinct values")
-    elif spaced < 0.5 or named:
+    elif len(counts) >= _ALMOST_ALL * n and n >= _FEWEST_FOR_ID and is_id:
         plan.leave_out("id", "an id", _ID_WARNING)
     else:
         plan.leave_out("text", "free text")
     is_vague = plan.kind == "text" or (plan.kind == "category" and len(counts) > MOST_CLASSES)
-    if is_vague and are(_NEARLY) and not all(map(str.isdigit, present)):
-        odd = (word for word in present if not _is_any_number(word) and not _is_any_date(word))
-        such = quote(next(odd, present[0]))
+    if is_vague and nearly >= _MOSTLY and not all(map(str.isdigit, levels)):
+        odd = (word for word in levels if not _is_any_number(word) and not _is_any_date(word))
+        such = quote(next(odd, levels[0]))
         plan.warn(f"cells such as {such} are not understood as numbers or dates")
 
 
 def _decide_number(plan: Plan, decimal: str = ".") -> None:
     """Classify numbers, which have been read, as measurements, yes/no, dates or ids."""
-    plan.wrong, present = _too_large(plan.values), plan.present
+    present = plan.present
     different, n = np.unique(present), len(present)
-    if plan.wrong:
-        return
     if not (present == np.round(present)).all():
         _look_for_sentinel(plan, different)
         return
@@ -490,15 +457,6 @@ def _counts_rows(different: Floats) -> bool:
         return bool((steps == 1).all())
     # Any constant step will do: the table may be a sample of a larger one.
     return bool((steps == np.median(steps)).mean() >= _ALMOST_ALL)
-
-
-def _too_large(values: Floats) -> str:
-    """Return an error message if squares of the values would overflow, else an empty string."""
-    rows = np.flatnonzero(np.abs(values) > _LARGEST)
-    if not len(rows):
-        return ""
-    word = "an infinite value" if np.isinf(values[rows[0]]) else "too large a number"
-    return f"has {word} (row {rows[0] + 1}): correct it or empty the cell"
 
 
 def _look_for_sentinel(plan: Plan, different: Floats) -> None:

@@ -320,7 +320,7 @@ def test_numbers_that_stand_for_missing_cells() -> None:
     ages = list(range(20, 60))
     column = column_of([*ages, 999, 999])
     assert column.n_missing == 2
-    assert "2 cells of 999" in (column.warning or "")
+    assert "999 (2 cells) is taken as missing" in (column.warning or "")
     assert column_of([*ages, 999, 999], kinds={"x": "whole"}).n_missing == 0
     assert column_of([*ages, 999, 999], kinds={"x": "log"}).n_missing == 2  # a code all the same
     for sentinel in ([999], [99, 99], [-1, -1]):  # might be true: named, and kept
@@ -428,9 +428,9 @@ def test_columns_can_be_declared() -> None:
 @pytest.mark.parametrize(
     ("kinds", "match"),
     [
-        ({"x": "number"}, r"declared as a number, but has 'a' \(row 1 and 19 more\)"),
-        ({"x": "date"}, "declared as a date"),
-        ({"x": "yes_no"}, "declared as yes or no"),
+        ({"x": "number"}, r"declared as number, but has 'a' \(row 1 and 19 more\)"),
+        ({"x": "date"}, "declared as date"),
+        ({"x": "yes_no"}, "declared as yes/no"),
         ({"x": "ordered"}, "say the order"),
         ({"x": ("ordered", ("a", "c"))}, "the order has no 'b'"),
     ],

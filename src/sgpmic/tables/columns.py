@@ -28,9 +28,11 @@ from sgpmic.tables.cell_text import (
     numeric_date,
     parse_date,
     parse_duration,
+    parse_number,
     parse_time,
+    unit_of,
 )
-from sgpmic.tables.conversions import Cells, number_of
+from sgpmic.tables.conversions import Cells
 from sgpmic.tables.errors import BadCells
 
 #: Kinds that a user may declare.
@@ -173,7 +175,13 @@ class NumberEncoding(Encoding):
         return np.where(np.isin(values, self.sentinels), np.nan, values)
 
     def _numbers(self, cells: Cells) -> Floats:
-        return cells.read_numbers(self.decimal, self.unit)
+        if cells.holds in ("number", "bool", "duration"):
+            return cells.values
+        return cells.parse(self._number_of)
+
+    def _number_of(self, text: str) -> float | None:
+        has_other_unit = self.unit and unit_of(text) not in ("", self.unit)
+        return None if has_other_unit else parse_number(text, self.decimal)
 
     def encode(self, cells: Cells) -> Encoded:
         values = self.read(cells)
@@ -271,9 +279,8 @@ class DateEncoding(Encoding):
         if self.time_only:
             return parse_time(cell) if isinstance(cell, str) else None
         days = parse_date(cell, self.day_first) if isinstance(cell, str) else None
-        if days is None and (number := number_of(cell)) is not None:
-            days = numeric_date(number)
-        return days
+        number = parse_number(cell) if isinstance(cell, str) else cell
+        return numeric_date(number) if days is None and number is not None else days
 
     def encode(self, cells: Cells) -> Encoded:
         days = self.read(cells)

@@ -21,9 +21,7 @@ from sgpmic.tables.cell_text import (
     MISSING_IN_NUMBERS,
     MISSING_WORDS,
     key,
-    parse_number,
     parse_plain_number,
-    unit_of,
 )
 from sgpmic.tables.errors import BadCells, TableError, check_names
 
@@ -137,7 +135,7 @@ def _cast_together(
         if not half or sum(column.nbytes for column in columns.values()) <= _MOST_BYTES:
             chunks = [c for column in columns.values() for c in getattr(column, "chunks", [column])]
             texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-            numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
+            numbers = _cast_or_none(texts, decimal)
     if numbers is not None:
         yield names, texts, numbers
     elif half:
@@ -145,15 +143,15 @@ def _cast_together(
             yield from _cast_together({name: columns[name] for name in part}, decimal)
 
 
-def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -> Any:
-    """Cast text to numbers (fast path), null for words in ``missing``; None if that fails."""
+def _cast_or_none(texts: pa.Array, decimal: str) -> Any:
+    """Cast text to numbers, null for words for "missing"; None if that fails."""
     if decimal != ".":
         # A point is not a decimal separator then, see `parse_plain_number`.
         texts = pc.replace_substring(texts, ".", "?")
         texts = pc.replace_substring(texts, decimal, ".")
     for has_gaps in (False, True):
         if has_gaps:
-            gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
+            gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), pa.string()))
             texts = pc.if_else(gaps, None, texts)
         with contextlib.suppress(pa.ArrowInvalid):
             numbers = pc.cast(texts, pa.float64())
@@ -208,16 +206,6 @@ class Cells:
     codes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     order: tuple[str, ...] | None = None  # levels from low to high if the type has an order
 
-    def read_numbers(self, decimal: str = ".", unit: str = "") -> Floats:
-        """Parse numbers, NaN where missing; raise `BadCells` for other cells and other units."""
-        if self.holds in ("number", "bool", "duration"):
-            return self.values
-        if self.holds == "text" and decimal == ".":
-            cast = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
-            if cast is not None:
-                return np.append(cast.to_numpy(zero_copy_only=False), np.nan)[self.codes]
-        return self.parse(lambda cell: number_of(cell, decimal, unit))
-
     def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Ints]:
         """Return the levels, the most frequent first, and every cell's index, -1 where missing.
 
@@ -270,13 +258,6 @@ class Cells:
         if self.holds == "other":
             return "a list, a record or bytes"
         return date_words(cell) if self.holds == "date" else text_of(cell)
-
-
-def number_of(cell: str | float, decimal: str = ".", unit: str = "") -> float | None:
-    """Parse a cell of a text or numeric column; None if it is not a number, or has another unit."""
-    if not isinstance(cell, str):
-        return cell
-    return None if unit and unit_of(cell) not in ("", unit) else parse_number(cell, decimal)
 
 
 def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:

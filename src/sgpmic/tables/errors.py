@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sgpmic._words import plural
 from sgpmic.storage.model_file import free_memory
 
 #: Maximum number of columns; the names of more would exhaust memory.
@@ -126,10 +127,8 @@ class BadCells(Exception):
 
 def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     """Raise one error about all unusable columns, if there are any."""
-    names = [name for name, _ in wrong]
-    if len(wrong) == 1:
-        raise TableError(f"column {quote(names[0])} {wrong[0][1]}", names)
     if wrong:
         listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
         listed += [f"and {len(wrong) - MOST_WRONG} more"] * (len(wrong) > MOST_WRONG)
-        raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)
+        columns = plural(len(wrong), "column")
+        raise TableError(f"{columns} cannot be used: {'; '.join(listed)}", [w[0] for w in wrong])

@@ -56,6 +56,7 @@ from sgpmic.tables.columns import (
     NumberEncoding,
     OrderEncoding,
     YesNoEncoding,
+    kind_words,
 )
 from sgpmic.tables.conversions import Cells, cells_of
 from sgpmic.tables.errors import BadCells, quote
@@ -266,9 +267,7 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
             if plan.log:
                 _look_for_sentinel(plan, np.unique(plan.present))
         except BadCells as bad:
-            words = {"date": "a date", "yes_no": "yes or no", "whole": "whole numbers"}
-            named = words.get(kind, "a number")
-            plan.wrong = f"is declared as {named}, but has {bad}, {_ANOTHER_KIND}"
+            plan.wrong = f"is declared as {kind_words(kind)}, but has {bad}, {_ANOTHER_KIND}"
     plan.read_levels()
     return plan
 
@@ -461,25 +460,20 @@ def _counts_rows(different: Floats) -> bool:
 
 def _look_for_sentinel(plan: Plan, different: Floats) -> None:
     """Set repeated, very distant codes such as 999 to missing; only warn about others."""
-    if len(different) < 5:
-        return
-    sentinels: tuple[float, ...] = ()
-    for end, others in ((different[-1], different[:-1]), (different[0], different[1:])):
-        if float(end) not in _CODES:
-            continue
-        distance = abs(end - (others[-1] if end > others[-1] else others[0]))
-        n_cells = int((plan.values == end).sum())
-        if abs(end) >= 100 and n_cells > 1 and distance > 5 * (others[-1] - others[0]):
-            sentinels += (float(end),)
-            plan.warn(
-                f"{n_cells} cells of {end:.0f} are taken as missing; declare the column as a "
-                "number to keep them"
-            )
-        elif distance > 3 * np.diff(others).max() or (end < 0 <= others[0] and n_cells > 1):
-            cells = plural(n_cells, "cell")
-            plan.warn(f"{end:.0f} ({cells}) may stand for a missing value; empty them if it does")
+    sentinels: list[float] = []
+    ends = different[[-1, 0]].tolist() if len(different) >= 5 else []
+    for code in filter(_CODES.__contains__, ends):
+        others = different[different != code]
+        low, high = others[0], others[-1]
+        distance, n_cells = max(code - high, low - code), int((plan.values == code).sum())
+        cells = f"{code:.0f} ({plural(n_cells, 'cell')})"
+        if abs(code) >= 100 and n_cells > 1 and distance > 5 * (high - low):
+            sentinels.append(code)
+            plan.warn(f"{cells} is taken as missing; declare the column as a number to keep it")
+        elif distance > 3 * np.diff(others).max() or (code < 0 <= low and n_cells > 1):
+            plan.warn(f"{cells} may stand for a missing value; empty these cells if it does")
     if sentinels and isinstance(plan.encoding, NumberEncoding):
-        plan.read_as(plan.kind, replace(plan.encoding, sentinels=sentinels))
+        plan.read_as(plan.kind, replace(plan.encoding, sentinels=tuple(sentinels)))
 
 
 def _words(name: str) -> set[str]:

@@ -212,11 +212,9 @@ class DurationEncoding(NumberEncoding):
     def fit(cls, cells: Cells) -> DurationEncoding:
         """Choose the largest unit that is no longer than the mean; at most hours for text."""
         is_text = cells.holds == "text"
-        days: Floats = np.array(
-            [*map(parse_duration, cells.texts)] if is_text else cells.values, float
-        )
-        present = np.abs(days[~np.isnan(days)])
-        mean = min(present.mean() if len(present) else 0.0, 0.5 if is_text else np.inf)
+        days = np.array([*map(parse_duration, cells.texts)] if is_text else cells.values, float)
+        sizes = np.abs(days[~np.isnan(days)])
+        mean = min(sizes.mean() if len(sizes) else 0.0, 0.5 if is_text else np.inf)
         return cls(unit=next((u for u, size in UNITS.items() if mean * size >= 1), "seconds"))
 
     @property
@@ -476,11 +474,10 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
     return list(found)
 
 
-def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked fields of a stored column or encoding; ValueError if damaged."""
-    kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
-    check_kinds(state, kinds)
-    return {name: frozen(state[name]) for name in kinds}
+def _restored(cls: type[Any], state: Mapping[str, Any]) -> Any:
+    """Build a column or an encoding from its stored fields; ValueError or TypeError if damaged."""
+    check_kinds(state, {item.name: _STORED[str(item.type)] for item in fields(cls)})
+    return cls(**{name: frozen(value) for name, value in state.items() if name != "encoding"})
 
 
 def frozen(value: Any) -> Any:
@@ -489,18 +486,15 @@ def frozen(value: Any) -> Any:
 
 
 def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]:
-    """Load a stored column and its encoding; ValueError if they are damaged."""
+    """Load a stored column and its encoding; ValueError or TypeError if they are damaged."""
     state, encoding = entry["encoding"], None
     if state is not None:
         if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
             raise ValueError(f"{state!r:.60} is not an encoding of a column")
         cls = _ENCODINGS[state["encoding"]]
-        if cls is NumberEncoding:  # 1.0.0rc1 stored no unit
-            state = {"unit": "", **state}
-        encoding = cls(**_stored_fields(cls, state))
-        if len(state) != len(fields(cls)) + 1:
-            raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
-    found = Column(**_stored_fields(Column, entry))
+        # 1.0.0rc1 stored no unit.
+        encoding = _restored(cls, {"unit": "", **state} if cls is NumberEncoding else state)
+    found: Column = _restored(Column, entry)
     if found.kind not in FOUND_KINDS:
         raise ValueError(f"there is no kind {found.kind!r:.40}")
     if found.n_missing < 0 or found.n_rows < 0:

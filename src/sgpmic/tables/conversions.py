@@ -274,10 +274,8 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         texts = tuple(encoded.dictionary.to_pylist())
         return Cells("text", np.empty(0), texts, codes, order)
-    if pa.types.is_boolean(kind):
-        return Cells("bool", _floats(column))
-    if _is_number(kind):
-        return Cells("number", _floats(column))
+    if pa.types.is_boolean(kind) or _is_number(kind):
+        return Cells("bool" if pa.types.is_boolean(kind) else "number", _floats(column))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         # Timestamps with a time zone are stored in UTC; kept if Arrow lacks the time zone.
         if pa.types.is_timestamp(kind) and kind.tz:
@@ -318,19 +316,16 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
     Also returns whether the columns have names of their own, as opposed to generated ones.
     """
     if hasattr(X, "tocsr"):
-        raise TypeError(
-            "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
-            "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
-        )
+        raise TypeError("A sparse matrix needs no TableEncoder: use TruncatedSVD or X.toarray().")
     named = True
     if isinstance(X, Mapping):
-        names, columns = list(X), list(map(_of_values, X.values()))
+        names, columns = list(X), list(map(arrow_of, X.values()))
         if len(set(map(len, columns))) > 1:
             raise TableError("the columns have different numbers of cells; make them equally long")
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time, so that a column of mixed objects does not affect the others.
         names = list(X.columns)
-        columns = [_of_values(X.iloc[:, j]) for j in range(len(names))]
+        columns = [arrow_of(X.iloc[:, j]) for j in range(len(names))]
         named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
         # A stream aligns the chunks of all columns, and breaks those that are empty.
@@ -351,7 +346,7 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
                 "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
             )
         named, names = False, list(numbered_names(values.shape[1]))
-        columns = list(map(_of_values, values.T))
+        columns = list(map(arrow_of, values.T))
     names = list(map(_valid_text, names))
     check_names("the table", names)
     return pa.table(columns, names=names), named
@@ -362,7 +357,7 @@ def numbered_names(count: int) -> tuple[str, ...]:
     return tuple(f"feature_{i + 1}" for i in range(count))
 
 
-def _of_values(values: Any) -> pa.Array:
+def arrow_of(values: Any) -> pa.Array:
     """Convert any sequence to an Arrow array; values of mixed types become text."""
     dtype = getattr(values, "dtype", None)
     kind = str(getattr(getattr(dtype, "categories", None), "dtype", dtype))

@@ -27,9 +27,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
-import pyarrow as pa
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic._words import plural
@@ -58,7 +58,7 @@ from sgpmic.tables.columns import (
     YesNoEncoding,
     kind_words,
 )
-from sgpmic.tables.conversions import Cells, cells_of
+from sgpmic.tables.conversions import Cells, arrow_of, cells_of
 from sgpmic.tables.errors import BadCells, quote
 
 Readable = NumberEncoding | DateEncoding | YesNoEncoding
@@ -94,8 +94,6 @@ _DURATION_WORDS = frozenset(("duration", "durations", "elapsed", "dauer"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 _LEADING_ZERO = re.compile(r"0[0-9]+")
-# What may be a number or a date: $5k, 0.5-, 3. Mai 2023.
-_NEARLY = re.compile(r"[^\w{[]*[0-9]|.*\b(?:19|20)[0-9]{2}\b")
 # Columns with more distinct values are not compared as relabeled categories.
 MOST_RENAMED = 50
 # Up to this many distinct values, a code may be a category, and a column a label.
@@ -230,9 +228,8 @@ def read_label(words: Sequence[str]) -> tuple[list[str], Floats]:
 
     Dates are in years and times of day in hours.
     """
-    texts = [word.encode(errors="replace") for word in words]  # lone surrogates
     # A name with which numbers that count the rows are no id.
-    plan = decide("age", cells_of(pa.array(texts, pa.string())), 0.0)
+    plan = decide("age", cells_of(arrow_of(words)), 0.0)
     gone = plan.missing
     if not plan.is_number:  # "none" may be a class, such as that of the healthy
         gone = gone & np.array([word.strip().lower() != "none" for word in words], bool)
@@ -294,7 +291,7 @@ def _texts(cells: Cells) -> list[str]:
 def _date_encoding(cells: Cells) -> tuple[DateEncoding, bool]:
     """Return the encoding of times of day or dates, and whether day and month are ambiguous."""
     texts = _texts(cells)
-    are_times = texts and _may_be(texts, lambda text: parse_time(text) is not None)
+    are_times = texts and _may_be(texts, parse_time)
     if are_times or cells.holds == "time":
         return DateEncoding(time_only=True, day=1.0), False
     day_first, is_ambiguous = find_date_order(texts)
@@ -320,7 +317,7 @@ def _decide_text(plan: Plan, min_frequency: float) -> None:
 def _as_number(plan: Plan, texts: Sequence[str]) -> bool:
     """Parse a text column as numbers, if most cells are; return whether they are."""
     is_code = any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts)
-    if is_code or not _may_be(texts, _is_any_number):
+    if is_code or not _may_be(texts, parse_number, partial(parse_number, decimal=",")):
         return False
     decimal, is_ambiguous = find_decimal(texts)
     if not _read_most(plan, "number", NumberEncoding(decimal)):
@@ -356,9 +353,8 @@ def _as_duration(plan: Plan, texts: Sequence[str]) -> bool:
 def _as_date(plan: Plan, texts: Sequence[str]) -> bool:
     """Parse a text column as dates, if most cells are; return whether they are."""
     encoding, is_ambiguous = _date_encoding(plan.cells)
-    if not (encoding.time_only or _may_be(texts, _is_any_date)):
-        return False
-    if not _read_most(plan, "date", encoding):
+    orders = (partial(parse_date, day_first=day_first) for day_first in (True, False))
+    if not ((encoding.time_only or _may_be(texts, *orders)) and _read_most(plan, "date", encoding)):
         return False
     if not plan.wrong and any(parse_number(text) is not None for text in texts):
         return False  # bare numbers are dates only if declared as such
@@ -367,18 +363,10 @@ def _as_date(plan: Plan, texts: Sequence[str]) -> bool:
     return True
 
 
-def _is_any_number(text: str) -> bool:
-    return any(parse_number(text, decimal) is not None for decimal in ".,")
-
-
-def _is_any_date(text: str) -> bool:
-    return any(parse_date(text, day_first) is not None for day_first in (True, False))
-
-
-def _may_be(texts: Sequence[str], matches: Callable[[str], bool]) -> bool:
-    """Return whether half of a sample of the texts match, to avoid parsing all in vain."""
+def _may_be(texts: Sequence[str], *parsers: Callable[[str], float | None]) -> bool:
+    """Return whether half of a sample of the texts can be parsed, to avoid parsing all in vain."""
     some = texts[:: max(1, len(texts) // _SOME)]
-    return 2 * sum(map(matches, some)) >= len(some)
+    return 2 * sum(any(parse(text) is not None for parse in parsers) for text in some) >= len(some)
 
 
 def _read_most(plan: Plan, kind: str, encoding: NumberEncoding | DateEncoding) -> bool:
@@ -401,7 +389,6 @@ def _decide_levels(plan: Plan, levels: Sequence[str], codes: Ints, min_frequency
     common = counts[counts >= max(2, least_count(n, min_frequency))].sum()
     spaced = np.mean([len(level.split()) > 1 for level in levels])
     is_id = spaced < 0.5 or _words(plan.name) & _ID_WORDS
-    nearly = np.mean([_NEARLY.match(level) is not None for level in levels])
     if common >= _CATEGORY_SHARE * n:
         lost = "none" in {text.lower() for text in plan.cells.texts}
         plan.kind = "category"
@@ -410,11 +397,6 @@ def _decide_levels(plan: Plan, levels: Sequence[str], codes: Ints, min_frequency
         plan.leave_out("id", "an id", _ID_WARNING)
     else:
         plan.leave_out("text", "free text")
-    is_vague = plan.kind == "text" or (plan.kind == "category" and len(counts) > MOST_CLASSES)
-    if is_vague and nearly >= _MOSTLY and not all(map(str.isdigit, levels)):
-        odd = (word for word in levels if not _is_any_number(word) and not _is_any_date(word))
-        such = quote(next(odd, levels[0]))
-        plan.warn(f"cells such as {such} are not understood as numbers or dates")
 
 
 def _decide_number(plan: Plan, decimal: str = ".") -> None:
@@ -444,9 +426,8 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
 
 def _is_calendar(different: Floats) -> bool:
     """Return whether sorted distinct integers are dates from 1800 to 2200 as YYYYMMDD."""
-    if not len(different) or different[0] < 18000101 or different[-1] > 22001231:
-        return False
-    return None not in map(numeric_date, different.tolist())
+    is_within = len(different) > 0 and 18000101 <= different[0] <= different[-1] <= 22001231
+    return is_within and None not in map(numeric_date, different.tolist())
 
 
 def _counts_rows(different: Floats) -> bool:

@@ -408,10 +408,9 @@ class CategoryEncoding(WordEncoding):
     def __post_init__(self) -> None:
         if len(self.spellings) != len(self.levels) + len(self.joined):
             raise ValueError("the levels of a category must be different")
-        if len(self.shares) != len(self.words) or len(self.shares) < 2:
-            raise ValueError("a category must have as many shares as indicators, two or more")
-        if not all(0 < share < 1 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
-            raise ValueError("the shares of a category must be above 0 and add up to 1")
+        are_shares = min(self.shares, default=0.0) > 0 and abs(sum(self.shares) - 1) <= 1e-6
+        if not are_shares or not 2 <= len(self.shares) == len(self.words):
+            raise ValueError("a category must have shares above 0 that add up to 1")
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -65,7 +65,6 @@ Readable = NumberEncoding | DateEncoding | YesNoEncoding
 
 _NO_VALUE = "no cell has a value"
 _ID_WARNING = "almost surely an id; declare what it is to keep it"
-_ANOTHER_KIND = "or declare the column as another kind"
 
 # Below the first, uniqueness says nothing; from the second on, rows may be a sample of a table.
 _FEWEST_FOR_ID, _MANY = 10, 1000
@@ -160,9 +159,15 @@ class Plan:
         self.kind, self.because = kind, because
         self.warn(warning)
 
-    def read_as(self, kind: str, encoding: Readable) -> None:
-        """Set the kind to number, date or yes/no, and parse the cells."""
-        self.kind, self.encoding, self.values = kind, encoding, encoding.read(self.cells)
+    def read_as(self, kind: str, encoding: Readable, complaint: str = "") -> BadCells | None:
+        """Parse the cells as numbers, dates or yes/no; return those that cannot be parsed."""
+        try:
+            self.encoding, self.values = encoding, encoding.read(self.cells)
+            self.kind, self.wrong = kind, ""
+        except BadCells as bad:
+            self.wrong = f"{complaint} {bad}, or declare the column as another kind"
+            return bad
+        return None
 
     def read_levels(self) -> None:
         """Read levels and ordinal ranks; drop the column if it is constant."""
@@ -208,11 +213,8 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     if cells.holds == "text":
         _decide_text(plan, min_frequency)
     elif cells.holds in ("number", "bool"):
-        try:
-            plan.read_as("number", NumberEncoding())
+        if plan.read_as("number", NumberEncoding(), "has too large numbers,") is None:
             _decide_number(plan)
-        except BadCells as bad:
-            plan.kind, plan.wrong = "number", f"has too large numbers, {bad}"
     elif cells.holds in ("date", "time"):
         plan.read_as("date", _date_encoding(cells)[0])
     elif cells.holds == "duration":
@@ -257,14 +259,12 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
             decimal = find_decimal(texts)[0]
             encoding = DurationEncoding.fit(cells) if is_duration else NumberEncoding(decimal)
         plan.log = kind == "log"
-        try:
-            plan.read_as("number" if plan.log else kind, encoding)
-            if type(encoding) is NumberEncoding:
-                _set_unit(plan, {unit_of(text) for text in texts} - {""})
-            if plan.log:
-                _look_for_sentinel(plan, np.unique(plan.present))
-        except BadCells as bad:
-            plan.wrong = f"is declared as {kind_words(kind)}, but has {bad}, {_ANOTHER_KIND}"
+        complaint = f"is declared as {kind_words(kind)}, but has"
+        plan.read_as("number" if plan.log else kind, encoding, complaint)
+        if type(encoding) is NumberEncoding:
+            _set_unit(plan, {unit_of(text) for text in texts} - {""})
+        if plan.log:
+            _look_for_sentinel(plan, np.unique(plan.present))
     plan.read_levels()
     return plan
 
@@ -275,12 +275,10 @@ def _declare_order(plan: Plan, order: tuple[str, ...]) -> None:
     if not order and None not in map(parse_number, levels):
         order = tuple(sorted(levels, key=lambda level: parse_number(level) or 0.0))
     known = set(map(key, order))
-    strange = [level for level in levels if key(level) not in known]
-    plan.order = order
-    if order and strange:
-        plan.wrong = f"is ordered, and the order has no {quote(strange[0])}: name all levels"
-    elif strange:
-        plan.wrong = "is declared as ordered: say the order of its levels, from low to high"
+    plan.order, strange = order, [level for level in levels if key(level) not in known]
+    if strange:
+        lacks = f"the order has no {quote(strange[0])}"
+        plan.wrong = f"is declared as ordered, but {lacks}: say the order of all levels"
 
 
 def _texts(cells: Cells) -> list[str]:
@@ -371,13 +369,12 @@ def _may_be(texts: Sequence[str], *parsers: Callable[[str], float | None]) -> bo
 
 def _read_most(plan: Plan, kind: str, encoding: NumberEncoding | DateEncoding) -> bool:
     """Parse a text column, if most of its cells can be; record an error about the others."""
-    try:
-        plan.read_as(kind, encoding)
-    except BadCells as bad:
+    bad = plan.read_as(kind, encoding, f"holds {encoding.kind}s, but also")
+    if bad is not None:
         n = int((plan.cells.read_levels()[1] >= 0).sum())
         if bad.n_parsed < 5 or n - bad.n_cells < _MOSTLY * n:
+            plan.wrong = ""
             return False
-        plan.kind, plan.wrong = kind, f"holds {encoding.kind}s, but also {bad}, {_ANOTHER_KIND}"
     return True
 
 
@@ -409,7 +406,7 @@ def _decide_number(plan: Plan, decimal: str = ".") -> None:
     plan.kind, words = "whole", _words(plan.name)
     may_be_id = _FEWEST_FOR_ID <= n == len(different)
     counts_rows = may_be_id and _counts_rows(different)
-    is_index = _UNNAMED.fullmatch(plan.name.strip()) or words & _ID_WORDS
+    is_index = bool(_UNNAMED.fullmatch(plan.name.strip()) or words & _ID_WORDS)
     is_index = is_index or (counts_rows and not words & _TIME_WORDS)
     is_identifier = words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES
     if set(different[:3].tolist()) == {0.0, 1.0}:

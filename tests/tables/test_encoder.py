@@ -310,35 +310,15 @@ def test_rows_are_read_as_those_of_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "new", "expected"),
+    ("known", "new"),
     [
-        (["1.5", "2.25"], ["47,05", "1.118,32", "1,234"], [47.05, 1118.32, 1.234]),
-        (["1,5", "2,25"], ["47.05 €", "1,118.32"], [47.05, 1118.32]),
-        (["1.5", "2,250"], ["1,234", "2.5"], [1234, 2.5]),  # as in fit
-        (["2024-01-31", "2024-02-01"], ["25.08.2022", "01.02.1970"], [19229, 31]),
-        (["31/12/2024", "01/02/2024"], ["01/02/1970"], [31]),
+        (["1.5", "2.25"], ["1.5", "47,05"]),
+        (["1,5", "2,25"], ["47,05", "1,118.32"]),
+        (["01/02/2024", "12/31/2024"], ["01/02/1970", "31/12/1970"]),
     ],
 )
-def test_new_rows_may_be_written_in_another_country(
-    known: list[str], new: list[str], expected: list[float]
-) -> None:
-    encoded = TableEncoder().fit({"x": known * 9}).transform({"x": new})
-    np.testing.assert_allclose(encoded[:, 0], expected)
-
-
-@pytest.mark.parametrize(
-    ("known", "new", "message"),
-    [
-        (["1.5", "2.25"], ["47,05", "47.05"], "'47,05'.*or write numbers with a decimal point"),
-        (["1.5", "2.25"], ["1,234", "5,678", "9,012", "5,6"], r"'5,6' \(row 4\).*decimal point"),
-        (["1.5", "2.25"], ["4,5", "x", "4,6"], r"'x' \(row 2\): correct or empty such cells$"),
-        (["2024-01-31", "2024-02-01"], ["1/31/24", "31/1/24"], "'31/1/24'.*dates as 2024-12-31"),
-    ],
-)
-def test_new_rows_in_a_mixed_notation_are_refused(
-    known: list[str], new: list[str], message: str
-) -> None:
-    with pytest.raises(TableError, match=message):
+def test_new_rows_in_another_notation_are_refused(known: list[str], new: list[str]) -> None:
+    with pytest.raises(TableError, match=r"in fit, but now has .* \(row 2\): .*as in fit"):
         TableEncoder().fit({"x": known * 9}).transform({"x": new})
 
 
@@ -381,9 +361,9 @@ def test_tables_that_are_none() -> None:
         TableEncoder().fit(csr_array(np.eye(3)))
     with pytest.raises(TableError, match="equally long"):
         TableEncoder().fit({"a": [1, 2], "b": [1, 2, 3]})
-    with pytest.raises(ValueError, match=r"got 1 dimension\."):
+    with pytest.raises(ValueError, match=r"of 1 dimension\."):
         TableEncoder().fit(np.arange(3.0))
-    with pytest.raises(TypeError, match="a dict of columns or a 2-D array, not str"):
+    with pytest.raises(ValueError, match="a dict of columns or a 2-D array, got str"):
         TableEncoder().fit("table.csv")
     twice = pd.DataFrame(np.eye(3), columns=["a", "b", "a"])
     with pytest.raises(TableError, match="columns 1 and 3 are both named 'a'"):

@@ -239,8 +239,8 @@ def test_the_whole_column_says_whether_the_day_comes_first() -> None:
     assert find_date_order(["01.02.2024"]) == (True, False)
     column = column_of(["01/02/2024", "03/04/2024"])
     assert "the day or the month comes first" in (column.warning or "")
-    with pytest.raises(TableError, match="different orders of day and month"):
-        column_of(["31/12/2024", "12/31/2024"])
+    with pytest.raises(TableError, match="holds dates, but also '12/31/2024'"):
+        column_of([*(f"{day}/12/2024" for day in range(13, 32)), "12/31/2024"])
 
 
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)))
@@ -283,7 +283,6 @@ def test_typed_dates_are_written_dates(moment: datetime) -> None:
         (["NA", "", "-"], "empty"),
         ([None, None], "empty"),
         ([[1], [2], [1]], "text"),
-        (['{"a": 1}', '{"a": 2}', "[]"], "text"),
     ],
 )
 def test_kinds(cells: list[Any], kind: str) -> None:
@@ -317,17 +316,11 @@ def test_ids_and_text(name: str, cells: list[Any], kind: str) -> None:
         assert "id" in (encoder.columns_[0].warning or "")
 
 
-def test_targets_are_named() -> None:
-    assert "target" in (column_of(["a", "b", "c"], name="class").warning or "")
-    assert "target" in (column_of([1, 2, 3], name="label").warning or "")
-    assert column_of(["a", "b", "c"], name="classy").warning is None
-
-
 def test_numbers_that_stand_for_missing_cells() -> None:
     ages = list(range(20, 60))
     column = column_of([*ages, 999, 999])
     assert column.n_missing == 2
-    assert "2 cells of 999" in (column.warning or "")
+    assert "999 (2 cells) is taken as missing" in (column.warning or "")
     assert column_of([*ages, 999, 999], kinds={"x": "whole"}).n_missing == 0
     assert column_of([*ages, 999, 999], kinds={"x": "log"}).n_missing == 2  # a code all the same
     for sentinel in ([999], [99, 99], [-1, -1]):  # might be true: named, and kept
@@ -350,8 +343,8 @@ def test_numbers_that_stand_for_missing_cells() -> None:
             [*(f"2024-01-0{i}" for i in range(1, 9)), "later"],
             r"holds dates, but also 'later' \(row 9\)",
         ),
-        ([1.0, 2.0, np.inf], r"infinite value \(row 3\)"),
-        ([1.0, 2.0, 1e200], r"too large a number \(row 3\)"),
+        ([1.0, 2.0, np.inf], r"too large numbers, 'inf' \(row 3\)"),
+        ([1.0, 2.0, 1e200], r"too large numbers, '1e\+200' \(row 3\)"),
         (["5 %", "6", "7 %"], r"different units \(%, no unit\)"),
     ],
 )
@@ -369,24 +362,13 @@ def test_a_dropped_column_is_described_as_any_other(cells: list[str]) -> None:
     assert (dropped.kind, dropped.summary) == (column.kind, column.summary)
 
 
-def test_a_cell_that_is_not_understood_is_named() -> None:
-    cells = [f"{3 + i / 10}" if i % 4 else "<0.5" for i in range(80)]
-    assert "cells such as '<0.5' are not understood" in (column_of(cells, "CRP").warning or "")
-
-
-def test_numbers_that_are_not_understood_are_no_ids() -> None:
-    column = column_of([f"{3139 + 7 * i:,}-" for i in range(20)], "balance")  # as SAP writes them
-    assert column.kind == "text"
-    assert "not understood as numbers" in (column.warning or "")
-
-
 def test_numbers_in_a_unit_that_is_not_that_of_fit_are_not_read() -> None:
     encoder = TableEncoder().fit({"load": ["300ms", "310ms", "295 ms", "330ms"], "y": range(4)})
     state = encoder.to_dict()
     stored = TableEncoder.from_dict(state)
     new = {"load": ["305", "305 ms"], "y": [1, 2]}
     np.testing.assert_array_equal(stored.transform(new)[:, 0], 305)
-    with pytest.raises(TableError, match=r"'0.3 s' \(row 2\): .*, or write numbers in ms"):
+    with pytest.raises(TableError, match=r"'0.3 s' \(row 2\)"):
         stored.transform({"load": ["305 ms", "0.3 s"], "y": [1, 2]})
     del state["columns"][0]["encoding"]["unit"]  # as in 1.0.0rc1
     np.testing.assert_array_equal(TableEncoder.from_dict(state).transform(new)[:, 0], 305)
@@ -401,21 +383,6 @@ def test_one_error_names_all_columns_that_are_wrong() -> None:
     with pytest.raises(TableError, match=r"^3 columns .*'a' .*; 'c' .*; 'd' ") as caught:
         TableEncoder().fit(table)
     assert "'b'" not in str(caught.value)
-
-
-def test_a_line_of_units_below_the_header_is_named() -> None:
-    numbers = [str(i) for i in range(20)]
-    table = {"length": ["(mm)", *numbers], "mass": ["(g)", *numbers], "site": ["", *"ab" * 10]}
-    table["day"] = ["(ISO)", *(f"2024-01-{i:02}" for i in range(1, 21))]
-    with pytest.raises(TableError, match=r"row 1 is unlike .* 3 .*\('length', 'mass', 'day'\)"):
-        TableEncoder().fit(table)
-    below = {name: ["", *cells] for name, cells in table.items()}  # as after a title
-    with pytest.raises(TableError, match=r"row 2 is unlike .* header, the lines above"):
-        TableEncoder().fit(below)
-    table["mass"][0] = "0"
-    table["mass"][3] = "many"
-    with pytest.raises(TableError, match=r"3 columns cannot be used"):
-        TableEncoder().fit(table)
 
 
 def test_periods_are_dates_and_intervals_are_levels() -> None:
@@ -456,9 +423,9 @@ def test_columns_can_be_declared() -> None:
 @pytest.mark.parametrize(
     ("kinds", "match"),
     [
-        ({"x": "number"}, r"declared as a number, but has 'a' \(row 1 and 19 more\)"),
-        ({"x": "date"}, "declared as a date"),
-        ({"x": "yes_no"}, "declared as yes or no"),
+        ({"x": "number"}, r"declared as number, but has 'a' \(row 1 and 19 more\)"),
+        ({"x": "date"}, "declared as date"),
+        ({"x": "yes_no"}, "declared as yes/no"),
         ({"x": "ordered"}, "say the order"),
         ({"x": ("ordered", ("a", "c"))}, "the order has no 'b'"),
     ],
@@ -533,30 +500,19 @@ def test_pandas_carries_an_order() -> None:
     assert (column.kind, column.summary) == ("ordered", "C < B < A")
 
 
-def test_whole_numbers_with_a_decimal_comma_are_no_times_of_day() -> None:
-    numbers = [
-        f"{hour // 10}.{hour % 10}{minute:02},0" for hour in range(10, 24) for minute in (5, 9)
-    ]
-    assert column_of(numbers, "time").kind == "whole"  # 1.005,0 is 1005, as a number
-
-
 @pytest.mark.parametrize(
-    ("write", "kind", "unread"),
+    ("write", "kind"),
     [
-        (lambda i: f"{100 + i}/{160 - i}", "text", True),
-        (lambda i: f"{30 + i}:{60 + i}", "text", True),
-        (lambda i: f"${i / 10}k", "text", True),
-        (lambda i: f"{i % 23 + 1}. Mai 2023", "category", True),
-        (lambda i: f"{i % 28 + 1:02d}. Mai {1990 + i}", "text", True),
-        (lambda i: f"K-{1000 + i}", "id", False),
-        (lambda i: f"0{1000 + i % 24}", "category", False),
-        (lambda i: f"ward {i % 24}", "category", False),
+        (lambda i: f"{100 + i % 80}/{160 - i % 80}", "text"),
+        (lambda i: f"{i % 23 + 1}. Mai 2023", "category"),
+        (lambda i: f"K-{1000 + i}", "id"),
+        (lambda i: f"0{1000 + i % 24}", "category"),
+        (lambda i: f"ward {i % 24}", "category"),
     ],
 )
-def test_cells_that_are_nearly_numbers_are_said(write: Any, kind: str, unread: bool) -> None:
+def test_words_with_digits(write: Any, kind: str) -> None:
     column = column_of([write(i) for i in range(120)])
     assert column.kind == kind
-    assert ("not understood as numbers or dates" in str(column.warning)) == unread
     assert ("almost surely an id" in str(column.warning)) == (kind == "id")
 
 
@@ -597,20 +553,11 @@ def test_no_answer_is_missing_on_a_scale(word: str) -> None:
 def test_a_mistake_in_times_of_day_makes_no_durations() -> None:
     times = [f"{i % 24:02d}:{i:02d}" for i in range(60)]
     assert TableEncoder().fit({"at": [*times[:-1], "24:00"]}).columns_[0].kind == "date"
-    encoder = TableEncoder().fit({"at": [*times[:-1], "25:10"], "x": np.sin(range(60))})
-    assert encoder.columns_[0].kind == "text"
+    with pytest.raises(TableError, match="holds dates, but also '25:10'"):
+        TableEncoder().fit({"at": [*times[:-1], "25:10"]})
 
 
 def test_a_declared_number_names_the_cell_that_looks_like_a_duration() -> None:
     numbers = [f"{i / 7:.3f}" for i in range(59)]
     with pytest.raises(TableError, match="'12:30'"):
         TableEncoder(kinds={"x": "number"}).fit({"x": [*numbers, "12:30"]})
-
-
-def test_blocks_of_a_file_are_read_in_the_notation_of_fit() -> None:
-    encoder = TableEncoder().fit({"x": ["1.5", "2.5", "3.25", "4.75"] * 10, "y": range(40)})
-    commas = {"x": ["1,5", "2,75"], "y": [1, 2]}
-    with pytest.warns(match="',' as decimal sign"):
-        assert encoder.transform(commas)[0, 0] == 1.5
-    with pytest.raises(TableError, match="was a number in fit"):
-        encoder._transform(commas, in_blocks=True)

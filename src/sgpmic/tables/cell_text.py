@@ -1,15 +1,8 @@
 """Parsing of cell text: numbers, dates, yes and no, levels of known scales, missing values.
 
-*Numbers* may have decimal commas, thousands separators, percent and currency signs. A single cell
-``1,234`` is ambiguous (1234 or 1.234), but a column rarely is: the decimal separator is the one
-that most cells are consistent with. ``1.234,5`` or ``1,5`` make it a comma, ``1,234.5`` or ``1.5``
-a point. If both are possible, as with only ``1,234`` or ``1.234``, it is a point, with a warning if
-there are commas.
-
-*Dates* may be ``2024-12-31``, ``2024/12/31``, ``31.12.2024``, ``12/31/2024``, ``31 Dec 2024``,
-``December 31, 2024`` (English names), ``2024-12`` and ``Dec 2024`` (the first of the month), each
-optionally followed by a time of day and a time zone, or times of day alone. Whether the day or the
-month comes first in ``03/04/2024`` is determined from the whole column.
+Some cells are ambiguous, but columns rarely are: whether ``1,234`` is 1234 or 1.234, and whether
+``03/04/2024`` is in March or in April, is determined from all cells of a column. If that leaves it
+open, as with only ``1,234`` or ``1.234``, a point separates decimals, and the month comes first.
 """
 
 from __future__ import annotations
@@ -55,7 +48,6 @@ _DIGITS = {
     )
     for decimal, grouping in ((".", ","), (",", "."))
 }
-_INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 
 def parse_plain_number(text: str, decimal: str = ".") -> float | None:
@@ -72,8 +64,6 @@ def parse_plain_number(text: str, decimal: str = ".") -> float | None:
 
 def parse_number(text: str, decimal: str = ".") -> float | None:
     """Parse a number with optional unit and separators from stripped text; None if not one."""
-    if _INFINITE.fullmatch(text):
-        return float(text)
     written = _WRITTEN.fullmatch(text)
     if written is None or bool(written["open"]) != bool(written["close"]):
         return None
@@ -177,13 +167,6 @@ def parse_duration(text: str) -> float | None:
         return None
     days, hours, minutes, seconds = (float(s.replace(",", ".")) for s in found.groups("0"))
     return days + (hours * 3600 + minutes * 60 + seconds) / 86_400
-
-
-def numeric_time(value: float) -> float | None:
-    """Convert an HHMM time of day to a fraction of a day; None if it is not one."""
-    if not 0 <= value <= 2400 or value % 100 >= 60 or not value.is_integer():
-        return None
-    return (value // 100 * 60 + value % 100) / 1440 % 1.0
 
 
 def numeric_date(value: float) -> float | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,13 +26,13 @@ from sgpmic.tables.cell_text import (
     TRUTH,
     key,
     numeric_date,
-    numeric_time,
     parse_date,
     parse_duration,
     parse_number,
     parse_time,
+    unit_of,
 )
-from sgpmic.tables.conversions import Cells, number_of
+from sgpmic.tables.conversions import Cells
 from sgpmic.tables.errors import BadCells
 
 #: Kinds that a user may declare.
@@ -45,6 +45,8 @@ UNITS = {"days": 1, "hours": 24, "minutes": 1440, "seconds": 86_400}
 #: Name of the level that rare levels are merged into.
 OTHER = "other"
 
+# Larger numbers overflow when a model squares them.
+_LARGEST = 1e100
 # Row names need this share of distinct cells, and at most this mean length.
 _DIFFERENT, _LONGEST_NAME = 0.9, 60
 # Types of stored fields of columns and encodings, by annotation.
@@ -109,7 +111,6 @@ class Encoded(NamedTuple):
     values: Floats
     unseen: tuple[str, ...] = ()  # levels not seen in fit
     outside: int = 0  # cells that have no logarithm
-    notation: str = ""  # if not that of fit: how the cells were read
 
 
 @dataclass(frozen=True)
@@ -168,16 +169,22 @@ class NumberEncoding(Encoding):
     def read(self, cells: Cells) -> Floats:
         """Return numbers, NaN where missing."""
         values = self._numbers(cells)
+        rows = np.flatnonzero(np.abs(values) > _LARGEST)
+        if len(rows):
+            raise BadCells(int(rows[0]), str(values[rows[0]]), len(rows), len(np.unique(values)))
         return np.where(np.isin(values, self.sentinels), np.nan, values)
 
     def _numbers(self, cells: Cells) -> Floats:
-        return cells.read_numbers(self.decimal, self.unit)
+        if cells.holds in ("number", "bool", "duration"):
+            return cells.values
+        return cells.parse(self._number_of)
+
+    def _number_of(self, text: str) -> float | None:
+        has_other_unit = self.unit and unit_of(text) not in ("", self.unit)
+        return None if has_other_unit else parse_number(text, self.decimal)
 
     def encode(self, cells: Cells) -> Encoded:
         values = self.read(cells)
-        infinite = np.flatnonzero(np.isinf(values))
-        if len(infinite):
-            raise BadCells(int(infinite[0]), str(values[infinite[0]]), len(infinite))
         if self.shift is None:
             return Encoded((values / self.divisor)[:, None])
         outside = values + self.shift <= 0
@@ -205,11 +212,9 @@ class DurationEncoding(NumberEncoding):
     def fit(cls, cells: Cells) -> DurationEncoding:
         """Choose the largest unit that is no longer than the mean; at most hours for text."""
         is_text = cells.holds == "text"
-        days: Floats = np.array(
-            [*map(parse_duration, cells.texts)] if is_text else cells.values, float
-        )
-        present = np.abs(days[~np.isnan(days)])
-        mean = min(present.mean() if len(present) else 0.0, 0.5 if is_text else np.inf)
+        days = np.array([*map(parse_duration, cells.texts)] if is_text else cells.values, float)
+        sizes = np.abs(days[~np.isnan(days)])
+        mean = min(sizes.mean() if len(sizes) else 0.0, 0.5 if is_text else np.inf)
         return cls(unit=next((u for u, size in UNITS.items() if mean * size >= 1), "seconds"))
 
     @property
@@ -266,20 +271,14 @@ class DateEncoding(Encoding):
         """Return days since 1970 or times as fractions of a day, NaN where missing."""
         if cells.holds == ("time" if self.time_only else "date"):
             return cells.values
-        return cells.parse(self._time_of if self.time_only else self._date_of)
+        return cells.parse(self._days_of)
 
-    def _date_of(self, cell: str | float) -> float | None:
+    def _days_of(self, cell: str | float) -> float | None:
+        if self.time_only:
+            return parse_time(cell) if isinstance(cell, str) else None
         days = parse_date(cell, self.day_first) if isinstance(cell, str) else None
-        if days is None and (number := number_of(cell)) is not None:
-            days = numeric_date(number)
-        return days
-
-    @staticmethod
-    def _time_of(cell: str | float) -> float | None:
-        number = number_of(cell)  # 1345 is 13:45
-        if isinstance(cell, str) and (number is None or not number.is_integer()):
-            return parse_time(cell)  # missing cells in the column turn 628 into 628.0
-        return None if number is None else numeric_time(number)
+        number = parse_number(cell) if isinstance(cell, str) else cell
+        return numeric_date(number) if days is None and number is not None else days
 
     def encode(self, cells: Cells) -> Encoded:
         days = self.read(cells)
@@ -326,10 +325,9 @@ class WordEncoding(Encoding):
         levels, codes = cells.read_levels(places if self.takes_missing else ())
         # None becomes NaN; the last entry is for empty cells.
         table = np.asarray([*(places.get(key(level)) for level in levels), None], np.float64)
-        present = np.unique(codes[codes >= 0])
         # Scales may lack a word such as "unknown".
         known = MISSING_IN_NUMBERS if self.takes_missing else ()
-        new = [levels[i] for i in present if np.isnan(table[i])]
+        new = [level for level in levels if key(level) not in places]
         unseen = tuple(level for level in new if level.lower() not in known)
         return Encoded(self.features(table[codes]), unseen)
 
@@ -410,10 +408,9 @@ class CategoryEncoding(WordEncoding):
     def __post_init__(self) -> None:
         if len(self.spellings) != len(self.levels) + len(self.joined):
             raise ValueError("the levels of a category must be different")
-        if len(self.shares) != len(self.words) or len(self.shares) < 2:
-            raise ValueError("a category must have as many shares as indicators, two or more")
-        if not all(0 < share < 1 for share in self.shares) or abs(sum(self.shares) - 1) > 1e-6:
-            raise ValueError("the shares of a category must be above 0 and add up to 1")
+        are_shares = min(self.shares, default=0.0) > 0 and abs(sum(self.shares) - 1) <= 1e-6
+        if not are_shares or not 2 <= len(self.shares) == len(self.words):
+            raise ValueError("a category must have shares above 0 that add up to 1")
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -463,38 +460,6 @@ _ENCODINGS: dict[str, type[Encoding]] = {
 }
 
 
-def encode_new(encoding: Encoding, cells: Cells) -> Encoded:
-    """Encode new cells, with the other decimal sign or order of dates if only that fits them."""
-    try:
-        return encoding.encode(cells)
-    except BadCells as error:
-        bad = error
-    if type(encoding) is NumberEncoding:
-        sign, name = {".": (",", "point"), ",": (".", "comma")}[encoding.decimal]
-        other: Encoding = replace(encoding, decimal=sign)
-        readings = [{parse_number(text, one) for one in ".,"} for text in cells.texts]
-        unit = f" in {encoding.unit}" if encoding.unit else ""
-        as_in_fit = f"numbers{unit} with a decimal {name}"
-        read_as = f"with {sign!r} as decimal sign"
-    elif isinstance(encoding, DateEncoding) and not encoding.time_only:
-        other = replace(encoding, day_first=not encoding.day_first)
-        readings = [{parse_date(text, one) for one in (True, False)} for text in cells.texts]
-        as_in_fit = "dates as 2024-12-31"
-        read_as = f"with the {'month' if encoding.day_first else 'day'} first"
-    else:
-        raise bad
-    try:
-        encoded = other.encode(cells)
-        # If most cells, such as 1,234, make sense either way, the few others may be mistakes.
-        unequal = [None in pair for pair in readings if len(pair) == 2]
-        if 2 * sum(unequal) >= len(unequal):
-            return encoded._replace(notation=read_as)
-    except BadCells as error:
-        bad = min(bad, error, key=lambda one: one.n_cells)
-    has_digits = any(map(str.isdigit, bad.text))
-    raise replace(bad, remedy=f", or write {as_in_fit}" if has_digits else "")
-
-
 def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) -> list[str]:
     """Return unique names of all features; ``names`` are those of the columns."""
     found: dict[str, None] = {}
@@ -508,11 +473,10 @@ def feature_names(names: Sequence[str], encodings: Sequence[Encoding | None]) ->
     return list(found)
 
 
-def _stored_fields(cls: type[Column] | type[Encoding], state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked fields of a stored column or encoding; ValueError if damaged."""
-    kinds = {item.name: _STORED[str(item.type)] for item in fields(cls)}
-    check_kinds(state, kinds)
-    return {name: frozen(state[name]) for name in kinds}
+def _restored(cls: type[Any], state: Mapping[str, Any]) -> Any:
+    """Build a column or an encoding from its stored fields; ValueError or TypeError if damaged."""
+    check_kinds(state, {item.name: _STORED[str(item.type)] for item in fields(cls)})
+    return cls(**{name: frozen(value) for name, value in state.items() if name != "encoding"})
 
 
 def frozen(value: Any) -> Any:
@@ -521,18 +485,15 @@ def frozen(value: Any) -> Any:
 
 
 def column_from_dict(entry: Mapping[str, Any]) -> tuple[Column, Encoding | None]:
-    """Load a stored column and its encoding; ValueError if they are damaged."""
+    """Load a stored column and its encoding; ValueError or TypeError if they are damaged."""
     state, encoding = entry["encoding"], None
     if state is not None:
         if not isinstance(state, Mapping) or state.get("encoding") not in _ENCODINGS:
             raise ValueError(f"{state!r:.60} is not an encoding of a column")
         cls = _ENCODINGS[state["encoding"]]
-        if cls is NumberEncoding:  # 1.0.0rc1 stored no unit
-            state = {"unit": "", **state}
-        encoding = cls(**_stored_fields(cls, state))
-        if len(state) != len(fields(cls)) + 1:
-            raise ValueError(f"the state of a {cls.kind} has entries that it should not have")
-    found = Column(**_stored_fields(Column, entry))
+        # 1.0.0rc1 stored no unit.
+        encoding = _restored(cls, {"unit": "", **state} if cls is NumberEncoding else state)
+    found: Column = _restored(Column, entry)
     if found.kind not in FOUND_KINDS:
         raise ValueError(f"there is no kind {found.kind!r:.40}")
     if found.n_missing < 0 or found.n_rows < 0:

@@ -20,11 +20,10 @@ from sgpmic.tables.cell_text import (
     MISSING,
     MISSING_IN_NUMBERS,
     MISSING_WORDS,
-    parse_number,
+    key,
     parse_plain_number,
-    unit_of,
 )
-from sgpmic.tables.errors import BadCells, TableError, check_names, quote
+from sgpmic.tables.errors import BadCells, TableError, check_names
 
 # Digits with a redundant leading zero are a code: a zip code, phone number or article number.
 _CODE = r"^[+-]?0[0-9]+$"
@@ -51,10 +50,6 @@ def plain(column: pa.Array) -> pa.Array:
 def unsupported(kind: pa.DataType) -> str | None:
     """Return why a type cannot be converted to numbers, or None if it can."""
     kind = plain(pa.nulls(0, kind)).type
-    if pa.types.is_temporal(kind):
-        return f"holds dates or times ({kind}); convert them to numbers"
-    if pa.types.is_nested(kind):
-        return f"holds lists or records ({kind}); split them into separate columns"
     if _is_number(kind) or _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         return None
     return f"holds values that are not numbers ({kind}); convert them to numbers"
@@ -140,7 +135,7 @@ def _cast_together(
         if not half or sum(column.nbytes for column in columns.values()) <= _MOST_BYTES:
             chunks = [c for column in columns.values() for c in getattr(column, "chunks", [column])]
             texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-            numbers = _cast_or_none(texts, MISSING_WORDS, decimal)
+            numbers = _cast_or_none(texts, decimal)
     if numbers is not None:
         yield names, texts, numbers
     elif half:
@@ -148,15 +143,15 @@ def _cast_together(
             yield from _cast_together({name: columns[name] for name in part}, decimal)
 
 
-def _cast_or_none(texts: pa.Array, missing: Iterable[str], decimal: str = ".") -> Any:
-    """Cast text to numbers (fast path), null for words in ``missing``; None if that fails."""
+def _cast_or_none(texts: pa.Array, decimal: str) -> Any:
+    """Cast text to numbers, null for words for "missing"; None if that fails."""
     if decimal != ".":
         # A point is not a decimal separator then, see `parse_plain_number`.
         texts = pc.replace_substring(texts, ".", "?")
         texts = pc.replace_substring(texts, decimal, ".")
     for has_gaps in (False, True):
         if has_gaps:
-            gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(missing), pa.string()))
+            gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), pa.string()))
             texts = pc.if_else(gaps, None, texts)
         with contextlib.suppress(pa.ArrowInvalid):
             numbers = pc.cast(texts, pa.float64())
@@ -211,24 +206,27 @@ class Cells:
     codes: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     order: tuple[str, ...] | None = None  # levels from low to high if the type has an order
 
-    def read_numbers(self, decimal: str = ".", unit: str = "") -> Floats:
-        """Parse numbers, NaN where missing; raise `BadCells` for other cells and other units."""
-        if self.holds in ("number", "bool", "duration"):
-            return self.values
-        if self.holds == "text" and decimal == ".":
-            cast = _cast_or_none(pa.array(self.texts, pa.string()), MISSING_IN_NUMBERS)
-            if cast is not None:
-                return np.append(cast.to_numpy(zero_copy_only=False), np.nan)[self.codes]
-        return self.parse(lambda cell: number_of(cell, decimal, unit))
-
     def read_levels(self, kept: Iterable[str] = ()) -> tuple[tuple[str, ...], Ints]:
-        """Return the levels, and every cell's index, -1 where missing; keys in ``kept`` are not."""
+        """Return the levels, the most frequent first, and every cell's index, -1 where missing.
+
+        Spellings of a level that differ in case or spaces are merged. Words for "missing" are
+        levels if their keys are in ``kept``.
+        """
         different, codes = self._different()
-        if self.holds != "text":
-            return tuple(map(self._words, different)), codes
-        words = MISSING.difference(kept)
-        missing = np.asarray([text.lower() in words for text in self.texts] + [True])
-        return self.texts, np.where(missing[codes], -1, codes)
+        texts = [self._words(cell) for cell in different]
+        counts = np.bincount(codes[codes >= 0], minlength=len(texts)).tolist()
+        missing = MISSING.difference(kept) if self.holds == "text" else ()
+        spellings: dict[str, list[int]] = {}
+        for i, text in enumerate(texts):
+            if counts[i] and text.lower() not in missing:
+                spellings.setdefault(key(text), []).append(i)
+        totals = {word: sum(counts[i] for i in places) for word, places in spellings.items()}
+        words = sorted(totals, key=lambda word: (-totals[word], word))
+        table = np.full(len(texts) + 1, -1)  # the last entry is for empty cells
+        for place, word in enumerate(words):
+            table[spellings[word]] = place
+        names = (texts[max(spellings[word], key=counts.__getitem__)] for word in words)
+        return tuple(names), table[codes]
 
     def parse(self, parse: Callable[[Any], float | None]) -> Floats:
         """Apply ``parse`` to text or numbers, NaN where missing; None and others are `BadCells`."""
@@ -241,7 +239,8 @@ class Cells:
         # The last entry is for empty cells; None becomes NaN.
         rows = np.flatnonzero(np.asarray([*bad, False])[codes])
         if len(rows):
-            raise BadCells(int(rows[0]), self._words(cells[codes[rows[0]]]), len(rows))
+            n_parsed = sum(value is not None for value in parsed)
+            raise BadCells(int(rows[0]), self._words(cells[codes[rows[0]]]), len(rows), n_parsed)
         return np.asarray([*parsed, None], np.float64)[codes]
 
     def _different(self) -> tuple[Sequence[Any], Ints]:
@@ -261,13 +260,6 @@ class Cells:
         return date_words(cell) if self.holds == "date" else text_of(cell)
 
 
-def number_of(cell: str | float, decimal: str = ".", unit: str = "") -> float | None:
-    """Parse a cell of a text or numeric column; None if it is not a number, or has another unit."""
-    if not isinstance(cell, str):
-        return cell
-    return None if unit and unit_of(cell) not in ("", unit) else parse_number(cell, decimal)
-
-
 def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
     """Convert an Arrow column to cells."""
     order = None
@@ -282,10 +274,8 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         texts = tuple(encoded.dictionary.to_pylist())
         return Cells("text", np.empty(0), texts, codes, order)
-    if pa.types.is_boolean(kind):
-        return Cells("bool", _floats(column))
-    if _is_number(kind):
-        return Cells("number", _floats(column))
+    if pa.types.is_boolean(kind) or _is_number(kind):
+        return Cells("bool" if pa.types.is_boolean(kind) else "number", _floats(column))
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         # Timestamps with a time zone are stored in UTC; kept if Arrow lacks the time zone.
         if pa.types.is_timestamp(kind) and kind.tz:
@@ -326,21 +316,16 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
     Also returns whether the columns have names of their own, as opposed to generated ones.
     """
     if hasattr(X, "tocsr"):
-        raise TypeError(
-            "A sparse matrix holds one kind of numbers and needs no TableEncoder: reduce it with "
-            "sklearn.decomposition.TruncatedSVD, or pass X.toarray()."
-        )
+        raise TypeError("A sparse matrix needs no TableEncoder: use TruncatedSVD or X.toarray().")
     named = True
     if isinstance(X, Mapping):
-        names, columns = list(X), [_of_values(values, name) for name, values in X.items()]
-        lengths = {len(column) for column in columns}
-        if len(lengths) > 1:
-            why = f"the columns have from {min(lengths)} to {max(lengths)} cells"
-            raise TableError(f"{why}; make them equally long")
+        names, columns = list(X), list(map(arrow_of, X.values()))
+        if len(set(map(len, columns))) > 1:
+            raise TableError("the columns have different numbers of cells; make them equally long")
     elif hasattr(X, "iloc") and hasattr(X, "columns"):  # pandas
         # One column at a time, so that a column of mixed objects does not affect the others.
         names = list(X.columns)
-        columns = [_of_values(X.iloc[:, j], name) for j, name in enumerate(names)]
+        columns = [arrow_of(X.iloc[:, j]) for j in range(len(names))]
         named = all(isinstance(name, str) for name in names)
     elif isinstance(X, pa.RecordBatch | pa.Table) or hasattr(X, "__arrow_c_stream__"):
         # A stream aligns the chunks of all columns, and breaks those that are empty.
@@ -354,20 +339,16 @@ def as_table(X: Any) -> tuple[pa.Table, bool]:
         values = np.asarray(X)
         if np.iscomplexobj(values):
             raise ValueError("Complex data not supported: split it into two columns of numbers.")
-        if values.ndim == 0:
-            needed = "a data frame, an Arrow table, a dict of columns or a 2-D array"
-            raise TypeError(f"A table must be {needed}, not {type(X).__name__}.")
         if values.ndim != 2:
             raise ValueError(
-                f"Expected a table of rows and columns, got {plural(values.ndim, 'dimension')}. "
-                "Reshape your data: X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it "
-                "is one row."
+                "Expected a data frame, an Arrow table, a dict of columns or a 2-D array, got "
+                f"{type(X).__name__} of {plural(values.ndim, 'dimension')}. Reshape your data: "
+                "X.reshape(-1, 1) if it is one column, X.reshape(1, -1) if it is one row."
             )
         named, names = False, list(numbered_names(values.shape[1]))
-        columns = [_of_values(values[:, j], name) for j, name in enumerate(names)]
-    names = list(map(str, names))
+        columns = list(map(arrow_of, values.T))
+    names = list(map(_valid_text, names))
     check_names("the table", names)
-    _check_characters(names, "the name of column")
     return pa.table(columns, names=names), named
 
 
@@ -376,7 +357,7 @@ def numbered_names(count: int) -> tuple[str, ...]:
     return tuple(f"feature_{i + 1}" for i in range(count))
 
 
-def _of_values(values: Any, name: Any) -> pa.Array:
+def arrow_of(values: Any) -> pa.Array:
     """Convert any sequence to an Arrow array; values of mixed types become text."""
     dtype = getattr(values, "dtype", None)
     kind = str(getattr(getattr(dtype, "categories", None), "dtype", dtype))
@@ -389,15 +370,12 @@ def _of_values(values: Any, name: Any) -> pa.Array:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         gaps = [value is None or (isinstance(value, float) and value != value) for value in values]
-        texts = [None if gap else str(value) for value, gap in zip(values, gaps, strict=True)]
-        _check_characters([text or "" for text in texts], f"column {quote(str(name))}, row")
+        texts = [
+            None if gap else _valid_text(value) for value, gap in zip(values, gaps, strict=True)
+        ]
         return pa.array(texts, pa.string())
 
 
-def _check_characters(texts: Sequence[str], place: str) -> None:
-    """Raise for lone surrogates, which JSON allows and Arrow does not."""
-    for number, text in enumerate(texts, 1):
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise TableError(f"{place} {number}: {quote(text)} is not UTF-8; correct it") from None
+def _valid_text(value: Any) -> str:
+    """Convert to text, with question marks for lone surrogates, which Arrow rejects."""
+    return str(value).encode(errors="replace").decode()

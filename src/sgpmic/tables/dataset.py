@@ -12,7 +12,6 @@ import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,11 +235,9 @@ def read_blocks(
         check_memory(reader.path, 8 * len(encoder.source_) * reader.n_rows)
     names = list(dict.fromkeys([*present, *texts]))
     words = _words(encoder)
-    tables = reader.raw_blocks(names, block_rows or _BLOCK_ROWS)
-    some = list(islice(tables, 2))
-    for table in chain(some, tables):
+    for table in reader.raw_blocks(names, block_rows or _BLOCK_ROWS):
         typed = with_plain_numbers(table.select(present), words)
-        values = _encode(encoder, typed, reader.path, notes, in_blocks=len(some) > 1)
+        values = _encode(encoder, typed, reader.path, notes)
         yield Block(values, [column_words(table.column(name)) for name in texts])
 
 
@@ -250,13 +247,11 @@ def _words(encoder: TableEncoder) -> list[str]:
     return [c.name for c, one in pairs if not isinstance(one, NumberEncoding | YesNoEncoding)]
 
 
-def _encode(
-    encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str], in_blocks: bool = False
-) -> Floats:
+def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str]) -> Floats:
     """Encode columns as features; append warnings about their cells to ``notes``."""
     with collected_warnings() as said:
         try:
-            values = encoder._transform(columns, in_blocks=in_blocks)
+            values = encoder.transform(columns)
         except TableError as error:
             raise TableError(f"{path}: {error}") from None
     # Callers already know which columns are absent.

@@ -25,7 +25,6 @@ from sgpmic.tables.columns import (
     Levels,
     WordEncoding,
     column_from_dict,
-    encode_new,
     feature_names,
     frozen,
     used_names,
@@ -231,36 +230,29 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         SGPMICWarning
             About levels not seen in fit, and columns that are absent.
         """
-        return self._transform(X)
-
-    def _transform(self, X: Any, *, in_blocks: bool = False) -> Floats:
-        """Transform a table, or one of its blocks, which must all have the notation of fit."""
         check_is_fitted(self)
         table, named = as_table(X)
         columns = self._match(table, named)
         encoded = np.full((len(table), len(self.source_)), np.nan)
-        notations: list[str] = []
         wrong, notes = [], []
         for j, column in enumerate(columns):
             encoding, name = self.encodings_[j], self.columns_[j].name
             if encoding is None or column is None:
                 continue
             try:
-                cells = cells_of(column)
-                result = encoding.encode(cells) if in_blocks else encode_new(encoding, cells)
+                result = encoding.encode(cells_of(column))
             except BadCells as bad:
                 word = "yes or no" if encoding.kind == "yes_no" else f"a {encoding.kind}"
-                wrong.append((name, f"was {word} in fit, but now has {bad}"))
+                wrong.append(
+                    (name, f"was {word} in fit, but now has {bad}, or write them as in fit")
+                )
                 continue
             encoded[:, self._places[j]] = result.values
-            notations += [f"{quote(name)} {result.notation}"] if result.notation else []
             if result.unseen:
                 notes += [f"levels of {quote(name)} not seen in fit: {list_names(result.unseen)}"]
             if result.outside:
                 notes += [f"{result.outside} cells of {quote(name)} that have no logarithm"]
         raise_wrong(wrong)
-        if notations:
-            warn(f"Unlike in fit, read {', '.join(notations)}.", SGPMICWarning)
         if notes:
             warn(f"Taken as missing: {'; '.join(notes)}.", SGPMICWarning)
         return encoded

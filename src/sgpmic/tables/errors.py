@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sgpmic._words import plural
 from sgpmic.storage.model_file import free_memory
 
 #: Maximum number of columns; the names of more would exhaust memory.
@@ -85,11 +85,10 @@ def check_names(path: str, names: Sequence[str], place: str = "") -> None:
     """Raise if two columns share a name."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        positions = [str(i + 1) for i, name in enumerate(names) if name == twice[0]]
-        others = f" (also shared: {list_names(twice[1:])})" if twice[1:] else ""
+        first, second = [i + 1 for i, name in enumerate(names) if name == twice[0]][:2]
         raise TableError(
-            f"{path}{place}: columns {' and '.join(positions[:2])} are both named "
-            f"{quote(twice[0])}{others}; give every column its own name"
+            f"{path}{place}: columns {first} and {second} are both named {quote(twice[0])}; give "
+            "every column its own name"
         )
 
 
@@ -119,27 +118,17 @@ class BadCells(Exception):
     row: int
     text: str
     n_cells: int = 1
-    remedy: str = ""  # besides correcting them
+    n_parsed: int = 0  # distinct cells that do match
 
     def __str__(self) -> str:
         more = f" and {self.n_cells - 1} more" if self.n_cells > 1 else ""
-        remedy = f"correct or empty such cells{self.remedy}"
-        return f"{quote(self.text)} (row {self.row + 1}{more}): {remedy}"
+        return f"{quote(self.text)} (row {self.row + 1}{more}): correct or empty such cells"
 
 
 def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     """Raise one error about all unusable columns, if there are any."""
-    names = [name for name, _ in wrong]
-    if len(wrong) == 1:
-        raise TableError(f"column {quote(names[0])} {wrong[0][1]}", names)
     if wrong:
-        # Near the top of a table, below a title, or as a second line of the header.
-        rows = {tuple(re.findall(r"but also .*\(row ([1-9])\):", what)) for _, what in wrong}
-        if len(rows) == 1 and any(rows):
-            raise TableError(
-                f"row {rows.pop()[0]} is unlike the others: {len(wrong)} columns have text only "
-                f"there ({list_names(names)}); remove it or, if it is the header, the lines above"
-            )
         listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
         listed += [f"and {len(wrong) - MOST_WRONG} more"] * (len(wrong) > MOST_WRONG)
-        raise TableError(f"{len(wrong)} columns cannot be used: {'; '.join(listed)}", names)
+        columns = plural(len(wrong), "column")
+        raise TableError(f"{columns} cannot be used: {'; '.join(listed)}", [w[0] for w in wrong])

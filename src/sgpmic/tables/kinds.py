@@ -9,16 +9,14 @@ Rules for text columns, in order of precedence:
    it is a *date*.
 3. If at least 80 % of the cells are numbers, or dates, and the rest are not, the column is *wrong*:
    the meaning of the rest is unknown.
-4. JSON is *text*. If levels that are not rare make up half of the cells, the column is a
-   *category*. Otherwise it is an *id* if 95 % of the cells are distinct and contain no spaces, else
-   *text*.
+4. If levels that are not rare make up half of the cells, the column is a *category*. Otherwise it
+   is an *id* if 95 % of the cells are distinct and contain no spaces, else *text*.
 
 Rules for numbers: a column of only 0 and 1 is *yes/no*. Integers that number the rows (consecutive
 in any order) are an *id*; so are unique integers in a column that is unnamed or named like an id,
 and integers with more than twenty distinct values in a column named like an identifier (flight, zip
-code). Integers up to 2400 that are all valid times of day (1345 is 13:45) are a *date* if the name
-or the minutes suggest it, and so are YYYYMMDD dates if the name does. Integers with few distinct
-values are numbers.
+code). YYYYMMDD dates are a *date* if the name suggests it. Integers with few distinct values are
+numbers.
 
 A column with one distinct value is *constant*, one with none is *empty*. With fewer than ten rows,
 nothing is taken for an id.
@@ -26,15 +24,12 @@ nothing is taken for an id.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
-import pyarrow as pa
 
 from sgpmic._types import Bools, Floats, Ints
 from sgpmic._words import plural
@@ -61,16 +56,15 @@ from sgpmic.tables.columns import (
     NumberEncoding,
     OrderEncoding,
     YesNoEncoding,
+    kind_words,
 )
-from sgpmic.tables.conversions import Cells, cells_of
+from sgpmic.tables.conversions import Cells, arrow_of, cells_of
 from sgpmic.tables.errors import BadCells, quote
 
 Readable = NumberEncoding | DateEncoding | YesNoEncoding
 
-_TIMES = DateEncoding(time_only=True, day=1.0)
 _NO_VALUE = "no cell has a value"
-_NESTED = "split it into separate columns"
-_ANOTHER_KIND = "or declare the column as another kind"
+_ID_WARNING = "almost surely an id; declare what it is to keep it"
 
 # Below the first, uniqueness says nothing; from the second on, rows may be a sample of a table.
 _FEWEST_FOR_ID, _MANY = 10, 1000
@@ -84,30 +78,24 @@ _CATEGORY_SHARE = 0.5
 _MOST_LEVELS = 1000
 # Texts to try before parsing all of them.
 _SOME = 500
-# Larger numbers overflow when a model squares them.
-_LARGEST = 1e100
 # Common sentinel values for "missing".
 _CODES = {float(sign * (10**n - 1)) for n in range(1, 8) for sign in (1, -1)}
 _CODES |= {-1.0, 777.0, 888.0, 7777.0, 8888.0}
-_ID_WORDS = frozenset(("id", "ids", "uuid", "guid", "key", "index", "idx", "rowid", "rownum"))
-_TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
-_TARGET_WORDS = frozenset(("target", "label", "labels", "class", "cluster", "outcome", "y"))
 # Names of identifiers, as opposed to measurements and counts.
 _IDENTIFIER_WORDS = frozenset(("id", "ids", "uuid", "guid", "rowid", "rownum", "code", "zip"))
 _IDENTIFIER_WORDS |= {"zipcode", "postcode", "phone", "flight", "account", "ssn", "isbn", "serial"}
 _IDENTIFIER_WORDS |= {"sku", "ean", "upc", "gtin", "barcode", "mrn"}
-_CLOCK_WORDS = frozenset(("time", "times", "clock", "hhmm"))
+# Names of identifiers if all values are different.
+_ID_WORDS = _IDENTIFIER_WORDS | {"key", "index", "idx"}
+_TIME_WORDS = frozenset(("year", "month", "week", "day", "time", "date", "age", "hour", "minute"))
 _DATE_WORDS = frozenset(("date", "datum", "day"))
 _DURATION_WORDS = frozenset(("duration", "durations", "elapsed", "dauer"))
 # Names that pandas and our readers give to unnamed columns.
 _UNNAMED = re.compile(r"(?:Unnamed: [0-9]+|column_[0-9]+|__index_level_[0-9]+__)?")
 _LEADING_ZERO = re.compile(r"0[0-9]+")
-# What is no id: 134/64, 33:00, 3,139-; and what may be a number or a date: $5k, 0.5-, 3. Mai 2023.
-_PARTS = re.compile(r".*[0-9][/:.,][0-9]")
-_NEARLY = re.compile(r"[^\w{[]*[0-9]|.*\b(?:19|20)[0-9]{2}\b")
 # Columns with more distinct values are not compared as relabeled categories.
 MOST_RENAMED = 50
-# Up to this many distinct values, a code may be a category, and a column a target.
+# Up to this many distinct values, a code may be a category, and a column a label.
 MOST_CLASSES = 20
 
 
@@ -171,9 +159,15 @@ class Plan:
         self.kind, self.because = kind, because
         self.warn(warning)
 
-    def read_as(self, kind: str, encoding: Readable) -> None:
-        """Set the kind to number, date or yes/no, and parse the cells."""
-        self.kind, self.encoding, self.values = kind, encoding, encoding.read(self.cells)
+    def read_as(self, kind: str, encoding: Readable, complaint: str = "") -> BadCells | None:
+        """Parse the cells as numbers, dates or yes/no; return those that cannot be parsed."""
+        try:
+            self.encoding, self.values = encoding, encoding.read(self.cells)
+            self.kind, self.wrong = kind, ""
+        except BadCells as bad:
+            self.wrong = f"{complaint} {bad}, or declare the column as another kind"
+            return bad
+        return None
 
     def read_levels(self) -> None:
         """Read levels and ordinal ranks; drop the column if it is constant."""
@@ -193,35 +187,17 @@ class Plan:
         self.levels, self.codes = self.cells.read_levels(map(key, self.order))
         if self.wrong or self.kind == "id" or (self.declared and self.kind == "text"):
             return
-        merged = _merge_spellings(self.levels, self.codes)
         if not len(self.values):
-            n_different = len(merged[0])
+            n_different = len(self.levels)
         if n_different < 2 and self.cells.holds != "other":
             self.leave_out(*("constant", "constant") if n_different else ("empty", _NO_VALUE))
             self.values = np.empty(0)
-        if self.kind != "text":
-            self.levels, self.codes = merged
         if self.kind == "ordered":
             if self.order == find_scale(self.order):  # in our spelling
                 spelled = dict(zip(map(key, self.levels), self.levels, strict=True))
                 self.order = tuple(spelled.get(level, level) for level in self.order)
             self.encoding = OrderEncoding(self.order)
             self.values = self.encoding.encode(self.cells).values[:, 0]
-
-
-def _merge_spellings(levels: Sequence[str], codes: Ints) -> tuple[tuple[str, ...], Ints]:
-    """Merge levels that differ only in case or spaces; sort by decreasing frequency."""
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    keys = [key(level) for level in levels]
-    totals, names = Counter[str](), dict[str, str]()
-    for i in np.argsort(-counts, kind="stable").tolist():
-        if counts[i]:
-            totals[keys[i]] += int(counts[i])
-            names.setdefault(keys[i], levels[i])  # the most frequent spelling
-    words = sorted(names, key=lambda word: (-totals[word], word))
-    places = {word: place for place, word in enumerate(words)}
-    table = np.asarray([*(places.get(word, -1) for word in keys), -1])
-    return tuple(names[word] for word in words), table[codes]
 
 
 def least_count(n: int, min_frequency: float) -> int:
@@ -237,19 +213,15 @@ def decide(name: str, cells: Cells, min_frequency: float) -> Plan:
     if cells.holds == "text":
         _decide_text(plan, min_frequency)
     elif cells.holds in ("number", "bool"):
-        _decide_number(plan)
+        if plan.read_as("number", NumberEncoding(), "has too large numbers,") is None:
+            _decide_number(plan)
     elif cells.holds in ("date", "time"):
-        plan.read_as("date", _TIMES if cells.holds == "time" else DateEncoding())
+        plan.read_as("date", _date_encoding(cells)[0])
     elif cells.holds == "duration":
         plan.read_as("number", DurationEncoding.fit(cells))
     elif cells.holds == "other":
-        plan.leave_out("text", "lists, records or bytes", _NESTED)
+        plan.leave_out("text", "lists, records or bytes", "split it into separate columns")
     plan.read_levels()
-    may_be_target = plan.kind in ("whole", "yes_no", "category", "ordered")
-    if plan.is_kept and may_be_target and _words(name) & _TARGET_WORDS:
-        codes = cells.read_levels()[1]
-        if len(np.unique(codes[codes >= 0])) <= MOST_CLASSES:
-            plan.warn("named like a target: leave it out if it is one")
     return plan
 
 
@@ -258,9 +230,8 @@ def read_label(words: Sequence[str]) -> tuple[list[str], Floats]:
 
     Dates are in years and times of day in hours.
     """
-    texts = [word.encode(errors="replace") for word in words]  # lone surrogates
     # A name with which numbers that count the rows are no id.
-    plan = decide("age", cells_of(pa.array(texts, pa.string())), 0.0)
+    plan = decide("age", cells_of(arrow_of(words)), 0.0)
     gone = plan.missing
     if not plan.is_number:  # "none" may be a class, such as that of the healthy
         gone = gone & np.array([word.strip().lower() != "none" for word in words], bool)
@@ -281,42 +252,33 @@ def declare(name: str, cells: Cells, kind: str, order: tuple[str, ...]) -> Plan:
     elif kind != "category":
         encoding: Readable = YesNoEncoding()
         if kind == "date":
-            encoding = _TIMES if _are_times(cells) else DateEncoding(find_date_order(texts)[0])
-        elif kind != "yes_no" and (cells.holds == "duration" or _may_be_durations(texts)):
-            encoding = DurationEncoding.fit(cells)
+            encoding, _ = _date_encoding(cells)
         elif kind != "yes_no":
-            encoding = NumberEncoding(find_decimal(texts)[0])
+            are_durations = texts and None not in map(parse_duration, texts)
+            is_duration = cells.holds == "duration" or are_durations
+            decimal = find_decimal(texts)[0]
+            encoding = DurationEncoding.fit(cells) if is_duration else NumberEncoding(decimal)
         plan.log = kind == "log"
-        try:
-            plan.read_as("number" if plan.log else kind, encoding)
-            plan.wrong = _too_large(plan.values)
-            if type(encoding) is NumberEncoding and not plan.wrong:
-                _set_unit(plan, {unit_of(text) for text in texts} - {""})
-            if plan.log and not plan.wrong:
-                _look_for_sentinel(plan, np.unique(plan.present))
-        except BadCells as bad:
-            words = {"date": "a date", "yes_no": "yes or no", "whole": "whole numbers"}
-            named = words.get(kind, "a number")
-            plan.wrong = f"is declared as {named}, but has {bad}, {_ANOTHER_KIND}"
+        complaint = f"is declared as {kind_words(kind)}, but has"
+        plan.read_as("number" if plan.log else kind, encoding, complaint)
+        if type(encoding) is NumberEncoding:
+            _set_unit(plan, {unit_of(text) for text in texts} - {""})
+        if plan.log:
+            _look_for_sentinel(plan, np.unique(plan.present))
     plan.read_levels()
     return plan
 
 
 def _declare_order(plan: Plan, order: tuple[str, ...]) -> None:
-    levels, codes = plan.cells.read_levels(map(key, order))
-    used = [levels[i] for i in np.unique(codes[codes >= 0])]
-    order = order or plan.cells.order or find_scale(used) or ()
-    if not order:
-        with contextlib.suppress(BadCells):
-            plan.cells.read_numbers()
-            order = tuple(sorted(used, key=lambda level: parse_number(level) or 0.0))
+    levels, _ = plan.cells.read_levels(map(key, order))
+    order = order or plan.cells.order or find_scale(levels) or ()
+    if not order and None not in map(parse_number, levels):
+        order = tuple(sorted(levels, key=lambda level: parse_number(level) or 0.0))
     known = set(map(key, order))
-    strange = [level for level in used if key(level) not in known]
-    plan.order = order
-    if order and strange:
-        plan.wrong = f"is ordered, and the order has no {quote(strange[0])}: name all levels"
-    elif strange:
-        plan.wrong = "is declared as ordered: say the order of its levels, from low to high"
+    plan.order, strange = order, [level for level in levels if key(level) not in known]
+    if strange:
+        lacks = f"the order has no {quote(strange[0])}"
+        plan.wrong = f"is declared as ordered, but {lacks}: say the order of all levels"
 
 
 def _texts(cells: Cells) -> list[str]:
@@ -324,46 +286,46 @@ def _texts(cells: Cells) -> list[str]:
     return [text for text in cells.texts if text.lower() not in MISSING_IN_NUMBERS]
 
 
-def _are_times(cells: Cells) -> bool:
-    """Return whether all cells are times of day; HHMM without a colon is a number."""
-    is_text = cells.holds == "text"
-    return cells.holds == "time" or (is_text and None not in map(parse_time, _texts(cells)))
+def _date_encoding(cells: Cells) -> tuple[DateEncoding, bool]:
+    """Return the encoding of times of day or dates, and whether day and month are ambiguous."""
+    texts = _texts(cells)
+    are_times = texts and _may_be(texts, parse_time)
+    if are_times or cells.holds == "time":
+        return DateEncoding(time_only=True, day=1.0), False
+    day_first, is_ambiguous = find_date_order(texts)
+    return DateEncoding(day_first), is_ambiguous
 
 
 def _decide_text(plan: Plan, min_frequency: float) -> None:
-    cells = plan.cells
+    cells, texts = plan.cells, _texts(plan.cells)
     levels, codes = cells.read_levels()
-    order = cells.order
-    if order is None and len(cells.texts) <= _MOST_LEVELS:
-        order = find_scale(cells.texts) or find_scale(_texts(cells))
-    present = [levels[i] for i in np.unique(codes[codes >= 0])]
+    order, is_short = cells.order, len(cells.texts) <= _MOST_LEVELS
+    if order is None and is_short:
+        order = find_scale(cells.texts) or find_scale(texts)
     if order:
         plan.kind, plan.order = "ordered", order
-    elif not present:
+    elif not levels:
         plan.leave_out("empty", _NO_VALUE)
-    elif len(present) <= _MOST_LEVELS and is_yes_no(present):
+    elif is_short and is_yes_no(levels):
         plan.read_as("yes_no", YesNoEncoding())
-    elif not (_as_number(plan) or _as_duration(plan) or _as_date(plan)):
-        _decide_levels(plan, present, _merge_spellings(levels, codes)[1], min_frequency)
+    elif not (_as_number(plan, texts) or _as_duration(plan, texts) or _as_date(plan, texts)):
+        _decide_levels(plan, levels, codes, min_frequency)
 
 
-def _as_number(plan: Plan) -> bool:
+def _as_number(plan: Plan, texts: Sequence[str]) -> bool:
     """Parse a text column as numbers, if most cells are; return whether they are."""
-    texts = _texts(plan.cells)
-    if any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts):
+    is_code = any(map(_LEADING_ZERO.fullmatch, texts)) and not any("." in text for text in texts)
+    if is_code or not _may_be(texts, parse_number, partial(parse_number, decimal=",")):
         return False
-    if not _may_be(texts, _is_any_number):
+    decimal, is_ambiguous = find_decimal(texts)
+    if not _read_most(plan, "number", NumberEncoding(decimal)):
         return False
-    decimal, open_question = find_decimal(texts)
-    try:
+    if not plan.wrong:
         _decide_number(plan, decimal)
-    except BadCells as bad:
-        parsed = (parse_number(text, decimal) for text in texts)
-        return _is_mostly(plan, bad, parsed, "number")
-    if plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
-        plan.kind, plan.encoding = "whole", NumberEncoding(decimal)  # such as 0 % and 1 %
-    _set_unit(plan, {unit_of(text) or "no unit" for text in texts})
-    plan.warn("the commas are read as thousands separators" if open_question else "")
+        if plan.kind == "yes_no" and any(key(text) not in TRUTH for text in texts):
+            plan.kind, plan.encoding = "whole", NumberEncoding(decimal)  # such as 0 % and 1 %
+        _set_unit(plan, {unit_of(text) or "no unit" for text in texts})
+        plan.warn("the commas are read as thousands separators" if is_ambiguous else "")
     return True
 
 
@@ -375,207 +337,121 @@ def _set_unit(plan: Plan, units: set[str]) -> None:
         plan.encoding = replace(plan.encoding, unit="".join(units - {"no unit"}))
 
 
-def _may_be_durations(texts: Sequence[str]) -> bool:
-    """Return whether at least half of the cells are durations, and there are any."""
-    return 2 * sum(parse_duration(text) is not None for text in texts) >= max(len(texts), 1)
-
-
-def _as_duration(plan: Plan) -> bool:
+def _as_duration(plan: Plan, texts: Sequence[str]) -> bool:
     """Parse a text column as durations, if most cells are, and its name or some cells say so."""
-    texts = _texts(plan.cells)
-    long = [text for text in texts if parse_time(text) is None and parse_duration(text) is not None]
+    n_long = sum(parse_time(text) is None and parse_duration(text) is not None for text in texts)
     # A few may be mistakes in times of day.
-    if len(long) < max(1, len(texts) / 20) and not _words(plan.name) & _DURATION_WORDS:
+    if n_long < max(1, len(texts) / 20) and not _words(plan.name) & _DURATION_WORDS:
         return False
-    try:
-        plan.read_as("number", DurationEncoding.fit(plan.cells))
-    except BadCells as bad:
-        return _is_mostly(plan, bad, map(parse_duration, texts), "duration")
-    plan.warn("read as durations: 25:10 is 25 hours and 10 minutes")
-    return True
+    found = _read_most(plan, "number", DurationEncoding.fit(plan.cells))
+    plan.warn("read as durations: 25:10 is 25 hours and 10 minutes" if found else "")
+    return found
 
 
-def _as_date(plan: Plan) -> bool:
+def _as_date(plan: Plan, texts: Sequence[str]) -> bool:
     """Parse a text column as dates, if most cells are; return whether they are."""
-    texts = _texts(plan.cells)
-    if not _may_be(texts, lambda text: parse_time(text) is not None or _is_any_date(text)):
+    encoding, is_ambiguous = _date_encoding(plan.cells)
+    orders = (partial(parse_date, day_first=day_first) for day_first in (True, False))
+    if not ((encoding.time_only or _may_be(texts, *orders)) and _read_most(plan, "date", encoding)):
         return False
-    if _are_times(plan.cells):
-        plan.read_as("date", _TIMES)
-        return True
-    day_first, open_question = find_date_order(texts)
-    try:
-        plan.read_as("date", DateEncoding(day_first))
-    except BadCells as bad:
-        if not all(map(_is_any_date, texts)):
-            parsed = (parse_date(text, day_first) for text in texts)
-            return _is_mostly(plan, bad, parsed, "date")
-        plan.kind = "date"
-        plan.wrong = "has dates in different orders of day and month: write all in one order"
-        return True
-    if any(parse_number(text) is not None for text in texts):
+    if not plan.wrong and any(parse_number(text) is not None for text in texts):
         return False  # bare numbers are dates only if declared as such
     unclear = "no date shows whether the day or the month comes first; assumed month first"
-    plan.warn(unclear if open_question else "")
+    plan.warn(unclear if is_ambiguous else "")
     return True
 
 
-def _is_any_number(text: str) -> bool:
-    return any(parse_number(text, decimal) is not None for decimal in ".,")
-
-
-def _is_any_date(text: str) -> bool:
-    return any(parse_date(text, day_first) is not None for day_first in (True, False))
-
-
-def _may_be(texts: list[str], matches: Callable[[str], bool]) -> bool:
-    """Return whether half of a sample of the texts match, to avoid parsing all in vain."""
+def _may_be(texts: Sequence[str], *parsers: Callable[[str], float | None]) -> bool:
+    """Return whether half of a sample of the texts can be parsed, to avoid parsing all in vain."""
     some = texts[:: max(1, len(texts) // _SOME)]
-    return 2 * sum(map(matches, some)) >= len(some)
+    return 2 * sum(any(parse(text) is not None for parse in parsers) for text in some) >= len(some)
 
 
-def _is_mostly(plan: Plan, bad: BadCells, parsed: Iterable[float | None], kind: str) -> bool:
-    """Return whether most cells are of a kind; if so, record an error about the others."""
-    n = int((plan.cells.read_levels()[1] >= 0).sum())
-    n_different = sum(value is not None for value in parsed)
-    if n_different < 5 or n - bad.n_cells < _MOSTLY * n:
-        return False
-    plan.kind, plan.wrong = kind, f"holds {kind}s, but also {bad}, {_ANOTHER_KIND}"
+def _read_most(plan: Plan, kind: str, encoding: NumberEncoding | DateEncoding) -> bool:
+    """Parse a text column, if most of its cells can be; record an error about the others."""
+    bad = plan.read_as(kind, encoding, f"holds {encoding.kind}s, but also")
+    if bad is not None:
+        n = int((plan.cells.read_levels()[1] >= 0).sum())
+        if bad.n_parsed < 5 or n - bad.n_cells < _MOSTLY * n:
+            plan.wrong = ""
+            return False
     return True
 
 
-def _decide_levels(plan: Plan, present: list[str], codes: Ints, min_frequency: float) -> None:
+def _decide_levels(plan: Plan, levels: Sequence[str], codes: Ints, min_frequency: float) -> None:
     """Classify a text column as category, id or text."""
-
-    def are(like: re.Pattern[str]) -> bool:
-        return sum(like.match(level) is not None for level in present) >= _MOSTLY * len(present)
-
     counts = np.bincount(codes[codes >= 0])
     n = int(counts.sum())
     # A value that occurs once is not a level, even if rare levels are not merged.
     common = counts[counts >= max(2, least_count(n, min_frequency))].sum()
-    spaced = np.mean([len(level.split()) > 1 for level in present])
-    named = _words(plan.name) & _ID_WORDS
-    if all(map(_is_json, present[:100])):
-        plan.leave_out("text", "JSON", _NESTED)
-    elif common >= _CATEGORY_SHARE * n:
+    spaced = np.mean([len(level.split()) > 1 for level in levels])
+    is_id = spaced < 0.5 or _words(plan.name) & _ID_WORDS
+    if common >= _CATEGORY_SHARE * n:
         lost = "none" in {text.lower() for text in plan.cells.texts}
         plan.kind = "category"
         plan.warn("'none' is taken as a missing cell" if lost else "")
-    elif len(counts) < _ALMOST_ALL * n or n < _FEWEST_FOR_ID or (are(_PARTS) and not named):
-        plan.leave_out("text", "text with too many distinct values")
-    elif spaced < 0.5 or named:
-        plan.leave_out("id", "an id", "almost surely an id")
+    elif len(counts) >= _ALMOST_ALL * n and n >= _FEWEST_FOR_ID and is_id:
+        plan.leave_out("id", "an id", _ID_WARNING)
     else:
         plan.leave_out("text", "free text")
-    is_vague = plan.kind == "text" or (plan.kind == "category" and len(counts) > MOST_CLASSES)
-    if is_vague and are(_NEARLY) and not all(map(str.isdigit, present)):
-        odd = (word for word in present if not _is_any_number(word) and not _is_any_date(word))
-        such = quote(next(odd, present[0]))
-        plan.warn(f"cells such as {such} are not understood as numbers or dates")
-
-
-def _is_json(text: str) -> bool:
-    try:
-        return text[:1] in "{[" and json.loads(text) is not None
-    except (ValueError, RecursionError):
-        return False
 
 
 def _decide_number(plan: Plan, decimal: str = ".") -> None:
-    plan.read_as("number", NumberEncoding(decimal))
-    plan.wrong, present = _too_large(plan.values), plan.present
+    """Classify numbers, which have been read, as measurements, yes/no, dates or ids."""
+    present = plan.present
     different, n = np.unique(present), len(present)
-    if plan.wrong:
-        return
     if not (present == np.round(present)).all():
         _look_for_sentinel(plan, different)
         return
     plan.kind, words = "whole", _words(plan.name)
     may_be_id = _FEWEST_FOR_ID <= n == len(different)
     counts_rows = may_be_id and _counts_rows(different)
-    unnamed = _UNNAMED.fullmatch(plan.name.strip()) is not None
+    is_index = bool(_UNNAMED.fullmatch(plan.name.strip()) or words & _ID_WORDS)
+    is_index = is_index or (counts_rows and not words & _TIME_WORDS)
+    is_identifier = words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES
     if set(different[:3].tolist()) == {0.0, 1.0}:
         plan.kind, plan.encoding = "yes_no", YesNoEncoding()
     elif decimal == "." and words & _DATE_WORDS and _is_calendar(different):
         plan.read_as("date", DateEncoding())
         plan.warn("read as dates (19750102 is 1975-01-02); declare it as a number if it is one")
-    elif may_be_id and (unnamed or words & _ID_WORDS or (counts_rows and not words & _TIME_WORDS)):
-        because = "an index without a name" if unnamed else "an id"
-        because += ": it numbers the rows" if counts_rows else ""
-        plan.leave_out("id", because, "almost surely an id")
-    elif counts_rows:
-        plan.warn("numbers the rows like an id; kept because of its name")
-    elif decimal == "." and _is_clock(different, words):
-        plan.read_as("date", _TIMES)
-        plan.warn("read as times of day (1345 is 13:45); declare it as a number if it is one")
-    elif words & _IDENTIFIER_WORDS and len(different) > MOST_CLASSES:
-        advice = "named like an identifier; declare it as a number or a category to keep it"
-        plan.leave_out("id", "an identifier, not a measurement", advice)
+    elif (may_be_id and is_index) or is_identifier:
+        because = "an id: it numbers the rows" if counts_rows else "an id"
+        plan.leave_out("id", because, _ID_WARNING)
     else:
-        if words & (_ID_WORDS | _IDENTIFIER_WORDS) and n >= _FEWEST_FOR_ID:
-            plan.warn("named like an id or a code, and taken as a number")
         _look_for_sentinel(plan, different)
 
 
 def _is_calendar(different: Floats) -> bool:
     """Return whether sorted distinct integers are dates from 1800 to 2200 as YYYYMMDD."""
-    if not len(different) or different[0] < 18000101 or different[-1] > 22001231:
-        return False
-    return None not in map(numeric_date, different.tolist())
-
-
-def _is_clock(different: Floats, words: set[str]) -> bool:
-    """Return whether sorted distinct integers are times of day in HHMM notation."""
-    if len(different) < 20 or different[0] < 0 or not 1000 <= different[-1] <= 2400:
-        return False
-    minutes, hours = np.unique(different % 100), np.unique(different // 100)
-    if minutes[-1] >= 60 or len(hours) < 3:
-        return False
-    return bool(words & _CLOCK_WORDS) or (len(minutes) >= 30 and len(hours) >= 6)
+    is_within = len(different) > 0 and 18000101 <= different[0] <= different[-1] <= 22001231
+    return is_within and None not in map(numeric_date, different.tolist())
 
 
 def _counts_rows(different: Floats) -> bool:
     """Return whether sorted distinct integers number the rows."""
     steps = np.diff(different)
-    step = np.median(steps)
-    # With many rows, any constant step will do: the table may be a sample of a larger one.
-    if step != 1 and len(different) < _MANY:
-        return False
-    share = (steps == step).mean()
-    return bool(share == 1 or (len(different) >= _MANY and share >= _ALMOST_ALL))
-
-
-def _too_large(values: Floats) -> str:
-    """Return an error message if squares of the values would overflow, else an empty string."""
-    rows = np.flatnonzero(np.abs(values) > _LARGEST)
-    if not len(rows):
-        return ""
-    word = "an infinite value" if np.isinf(values[rows[0]]) else "too large a number"
-    return f"has {word} (row {rows[0] + 1}): correct it or empty the cell"
+    if len(different) < _MANY:
+        return bool((steps == 1).all())
+    # Any constant step will do: the table may be a sample of a larger one.
+    return bool((steps == np.median(steps)).mean() >= _ALMOST_ALL)
 
 
 def _look_for_sentinel(plan: Plan, different: Floats) -> None:
     """Set repeated, very distant codes such as 999 to missing; only warn about others."""
-    if len(different) < 5:
-        return
-    sentinels: tuple[float, ...] = ()
-    for end, others in ((different[-1], different[:-1]), (different[0], different[1:])):
-        if float(end) not in _CODES:
-            continue
-        distance = abs(end - (others[-1] if end > others[-1] else others[0]))
-        n_cells = int((plan.values == end).sum())
-        if abs(end) >= 100 and n_cells > 1 and distance > 5 * (others[-1] - others[0]):
-            sentinels += (float(end),)
-            plan.warn(
-                f"{n_cells} cells of {end:.0f} are taken as missing; declare the column as a "
-                "number to keep them"
-            )
-        elif distance > 3 * np.diff(others).max() or (end < 0 <= others[0] and n_cells > 1):
-            cells = plural(n_cells, "cell")
-            plan.warn(f"{end:.0f} ({cells}) may stand for a missing value; empty them if it does")
+    sentinels: list[float] = []
+    ends = different[[-1, 0]].tolist() if len(different) >= 5 else []
+    for code in filter(_CODES.__contains__, ends):
+        others = different[different != code]
+        low, high = others[0], others[-1]
+        distance, n_cells = max(code - high, low - code), int((plan.values == code).sum())
+        cells = f"{code:.0f} ({plural(n_cells, 'cell')})"
+        if abs(code) >= 100 and n_cells > 1 and distance > 5 * (high - low):
+            sentinels.append(code)
+            plan.warn(f"{cells} is taken as missing; declare the column as a number to keep it")
+        elif distance > 3 * np.diff(others).max() or (code < 0 <= low and n_cells > 1):
+            plan.warn(f"{cells} may stand for a missing value; empty these cells if it does")
     if sentinels and isinstance(plan.encoding, NumberEncoding):
-        plan.read_as(plan.kind, replace(plan.encoding, sentinels=sentinels))
+        plan.read_as(plan.kind, replace(plan.encoding, sentinels=tuple(sentinels)))
 
 
 def _words(name: str) -> set[str]:

@@ -233,7 +233,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         return self._transform(X)
 
-    def _transform(self, X: Any, *, in_blocks: bool = False) -> Floats:
+    def _transform(self, X: Any, *, in_blocks: bool = False, first_row: int = 0) -> Floats:
         """Transform a table, or one of its blocks, which must all have the notation of fit."""
         check_is_fitted(self)
         table, named = as_table(X)
@@ -249,6 +249,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 cells = cells_of(column)
                 result = encoding.encode(cells) if in_blocks else encode_new(encoding, cells)
             except BadCells as bad:
+                bad.row += first_row
                 word = "yes or no" if encoding.kind == "yes_no" else f"a {encoding.kind}"
                 wrong.append((name, f"was {word} in fit, but now has {bad}"))
                 continue

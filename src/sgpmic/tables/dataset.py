@@ -278,16 +278,16 @@ def read_blocks(
     present = [name for name in features if name in known]
     tables = reader.blocks(list(dict.fromkeys([*present, *texts])))
     some = list(islice(tables, 2))
+    in_blocks = len(some) > 1
     first_row = 0 if reader.rows is None else reader.rows.start
     for table in chain(some, tables):
         columns = with_plain_numbers(table.select(present), _words(encoder) if encoder else ())
-        place = {"in_blocks": len(some) > 1, "first_row": first_row}
         with collected_warnings() as said:
             try:
                 if encoder is None:
-                    values = _plain_numbers(columns, features, **place)
+                    values = _plain_numbers(columns, features, in_blocks, first_row)
                 else:
-                    values = encoder._transform(columns, **place)
+                    values = encoder._transform(columns, in_blocks=in_blocks, first_row=first_row)
             except TableError as error:
                 raise TableError(f"{reader.path}: {error}") from None
         # Callers already know which columns are absent.

@@ -123,10 +123,10 @@ def open_workbook(path: str) -> Source:
             {j: cell for j, cell in enumerate(row) if cell is not None}
             for row in islice(sheet.iter_rows(values_only=True), _SHEET_ROWS)
         )
-        header, *records = [row for row in rows if row] or [{}]
-    names = {j: str(header.get(j, f"column_{j + 1}")) for j in sorted({*header}.union(*records))}
+        header, *cells = [row for row in rows if row] or [{}]
+    names = {j: str(header.get(j, f"column_{j + 1}")) for j in sorted({*header}.union(*cells))}
     check_names(path, list(names.values()))
-    records = [{names[j]: cell for j, cell in record.items()} for record in records]
+    records = [{names[j]: cell for j, cell in row.items()} for row in cells]
     return _open_records(path, kind, records, list(names.values()))
 
 

@@ -23,8 +23,8 @@ from sklearn.decomposition import PCA
 from sklearn.utils import check_random_state
 
 from sgpmic._types import Floats, Ints
+from sgpmic.tables.dataset import read_table
 from sgpmic.tables.errors import TableError
-from sgpmic.tables.reader import read_table
 
 #: Relative tolerance for the mean of a table: rounding to three decimals is far within it, lost
 #: decimal points and the other version of Yale far outside.

@@ -161,15 +161,13 @@ def _why_not(X: Any) -> str | None:
     error = _no_numbers(X)
     if error is None:
         return None
-    if names is None and not isinstance(X, (np.ndarray, list, tuple)):
-        return (
-            f"X is of the type {type(X).__name__}, which cannot be read as a table of numbers "
-            f"({_said(error)}); give an array, a list of rows or a DataFrame."
-        )
-    if getattr(getattr(X, "dtype", None), "names", None):
-        return f"X is a structured array ({', '.join(X.dtype.names)}); give an array of numbers."
-    where = _culprit(X, names) or f"X is not a table of numbers ({_said(error)})"
-    return f"{where}; use NaN for missing values. {_REMEDY}"
+    where = "X is not a table of numbers"
+    for name in names or ():
+        if (cells := _no_numbers(X[name])) is not None:
+            where, error = f"Column {name!r} holds something other than numbers", cells
+            break
+    said = shortened(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 120)
+    return f"{where} ({said}); use NaN for missing values. {_REMEDY}"
 
 
 def _column_names(X: Any) -> list[Any] | None:
@@ -179,39 +177,13 @@ def _column_names(X: Any) -> list[Any] | None:
     return [*getattr(X, "column_names", X.columns)]  # pyarrow's .columns are the columns themselves
 
 
-def _culprit(X: Any, names: list[Any] | None) -> str | None:
-    """Return which column, row or cell is at fault, if that can be determined."""
-    if names is not None:
-        for name in names:
-            if (error := _no_numbers(X[name])) is not None:
-                return f"Column {name!r} holds something other than numbers ({_said(error)})"
-        return None
-    width = None
-    for i, row in enumerate(X if isinstance(X, (list, tuple)) or X.ndim else ()):
-        if not isinstance(row, (Sequence, np.ndarray)) or isinstance(row, (str, bytes)):
-            row = [row]
-        elif width not in (None, len(row)):
-            return f"Row {i} of X (from 0) has {plural(len(row), 'cell')}, those before it {width}"
-        width = len(row)
-        for j, cell in enumerate(row):
-            if (error := _no_numbers(cell, ndim=0)) is not None:
-                place = f"row {i}, column {j}"
-                return f"The cell in {place} of X (from 0) is not a number ({_said(error)})"
-    return None
-
-
-def _no_numbers(X: Any, ndim: int | None = None) -> Exception | None:
+def _no_numbers(X: Any) -> Exception | None:
+    """Return the error on converting X to numbers; None if there is none."""
     if issparse(X):
         return None
     with warnings.catch_warnings(action="ignore"):
         try:
-            found = np.asarray(X, dtype=np.float64)
+            np.asarray(X, dtype=np.float64)
         except Exception as error:
             return error
-    if ndim is not None and found.ndim != ndim:
-        return TypeError(f"one is needed, not a {type(X).__name__}")
     return None
-
-
-def _said(error: Exception) -> str:
-    return shortened(" ".join(str(error).split()).rstrip(".") or type(error).__name__, 120)

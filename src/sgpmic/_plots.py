@@ -144,7 +144,7 @@ class PlotsMixin:
         size : float, array-like of shape (n_samples,) or None
             Marker areas in points².
         labels : sequence of n_samples texts, dict of row number to text, or None
-            Text annotations of points; in a sequence, those that would overlap are left out.
+            Text annotations of points; None in a sequence means no text.
         title : str or None
         ax : matplotlib Axes, or None for a new figure
         """

@@ -334,12 +334,12 @@ def test_what_can_be_read_is_read_right(name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: with_cell("red"), "row 3, column 1 .* 'red'"),
-        (lambda: [*ROWS.tolist(), [1.0]], "Row 60 .* 1 cell, "),
+        (lambda: with_cell("red"), "not a table of numbers .* 'red'"),
+        (lambda: [*ROWS.tolist(), [1.0]], "not a table of numbers .*inhomogeneous"),
         (lambda: WHOLE.astype("M8[s]"), "dates or times .*TableEncoder"),
         (lambda: pd.DataFrame(ROWS, columns=["a", "a", "b"]), "Two columns .* 'a'"),
-        (lambda: (row for row in ROWS), "type generator"),
-        (lambda: np.zeros(60, dtype=fields), r"structured array \(a, b\)"),
+        (lambda: (row for row in ROWS), "not a table of numbers .*'generator'"),
+        (lambda: np.zeros(60, dtype=fields), "not a table of numbers"),
         (lambda: damaged("indices", 0, 10**6), "invalid sparse matrix"),
     ],
 )

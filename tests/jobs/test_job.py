@@ -28,7 +28,8 @@ from sgpmic.jobs.launch import (
 )
 from sgpmic.jobs.workers import LocalWorker, job_parameters, write_task
 from sgpmic.storage.checkpoints import table_fingerprint
-from sgpmic.tables.reader import TableError, read_table
+from sgpmic.tables.dataset import read_table
+from sgpmic.tables.errors import TableError
 from support.processes import of_one_device
 
 OURS = {"SGPMIC_COORDINATOR": "head:1234", "SGPMIC_PROCESSES": "2", "SGPMIC_PROCESS": "1"}

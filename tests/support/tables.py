@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sgpmic.tables.reader import Table, open_table
+from sgpmic.tables.dataset import Table, read_whole
+from sgpmic.tables.reader import open_table
 
 
 def read_table(
@@ -19,4 +20,4 @@ def read_table(
     reader = open_table(path)
     texts = [name for name in (id_column, label_column) if name is not None]
     features = reader.choose_features(columns, texts)
-    return Table.of(next(reader.blocks(features, texts)), features, id_column, label_column)
+    return read_whole(reader, None, features, id_column, label_column)

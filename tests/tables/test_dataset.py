@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from sgpmic.tables import dataset
-from sgpmic.tables.dataset import ColumnOptions, Dataset
+from sgpmic.tables.dataset import ColumnOptions, Dataset, Table
 from sgpmic.tables.errors import TableError
-from sgpmic.tables.reader import Table
 
 N = 4000
 RNG = np.random.default_rng(0)
@@ -112,7 +111,7 @@ def test_a_cell_among_numbers_that_no_judge_has_seen(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.values[:, 0], expected)
     assert data.columns[0]["n_missing"] == 1
     cells[1001] = "7x7"
-    with pytest.raises(TableError, match=r"'a' was a number in fit, but now has '7x7'"):
+    with pytest.raises(TableError, match=r"'a' is not numeric, it has '7x7' \(row 1002\)"):
         read(write(tmp_path / "t.csv", a=cells, b=VALUES[:, 1]))
 
 
@@ -212,20 +211,11 @@ class TestTheUsersWord:
         assert read(tmp_path / "t.parquet", drop=["a, b"]).names == ("a,b",)
 
 
-@pytest.mark.parametrize(
-    ("asked", "remedy"),
-    [
-        ({}, r"another kind \(--category z\), or leave it out \(--drop z\)"),
-        ({"ordered": ["z"]}, r"\(--ordered 'z=low<high'\), or leave it out \(--drop z\)"),
-        ({"ordered": ["z=1<2"]}, r"\(--ordered 'z=low<high'\), or leave it out"),
-        ({"log": ["z"]}, r"another kind, or leave it out \(--drop z\)"),
-        ({"log": ["neg"]}, r"remove it from log, or leave it out \(--drop neg\)"),
-    ],
-)
-def test_remedies_are_those_of_the_error(tmp_path: Path, asked: Any, remedy: str) -> None:
-    path = write(tmp_path / "t.csv", z=[*range(1, 20), "x"], neg=-(VALUES[:20, 0] ** 2) - 1)
-    with pytest.raises(TableError, match=remedy):
-        read(path, **({"drop": ["z"]} if "neg" in str(asked) else {}), **asked)
+@pytest.mark.parametrize("asked", [{}, {"ordered": ["z"]}, {"log": ["z"]}])
+def test_remedies_are_options(tmp_path: Path, asked: Any) -> None:
+    path = write(tmp_path / "t.csv", z=[*range(1, 20), "x"], a=VALUES[:20, 0])
+    with pytest.raises(TableError, match=r"--category, .* or leave it out \(--drop z\)"):
+        read(path, **asked)
 
 
 def test_records_do_not_name_the_rows(tmp_path: Path) -> None:

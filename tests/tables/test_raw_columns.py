@@ -14,12 +14,13 @@ import pytest
 
 from sgpmic.tables import conversions, text_files
 from sgpmic.tables.conversions import column_words, with_plain_numbers
-from sgpmic.tables.reader import TableError, open_table
+from sgpmic.tables.errors import TableError
+from sgpmic.tables.reader import open_table
 
 
 def read_columns(path: Path, *names: str) -> pa.Table:
     reader = open_table(path)
-    return next(reader.raw_blocks(names or reader.names))
+    return next(reader.blocks(names or reader.names))
 
 
 def test_text_files_give_text(tmp_path: Path) -> None:
@@ -57,13 +58,13 @@ def test_numpy_files_give_numbers(tmp_path: Path) -> None:
     assert column_words(raw.column("feature_2")) == ["1", "3", "5"]
 
 
-@pytest.mark.parametrize("block_rows", [1, 7, 100, 1000, None])
+@pytest.mark.parametrize("block_rows", [1, 7, 100, 1000])
 def test_blocks_have_all_rows_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_rows: int | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block_rows: int
 ) -> None:
-    monkeypatch.setattr(text_files, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(text_files, "_BLOCK_BYTES", 64)
     (tmp_path / "t.csv").write_text("a,b\n" + "".join(f"{i},x{i}\n" for i in range(100)))
-    blocks = list(open_table(tmp_path / "t.csv").raw_blocks(["b", "a"], block_rows))
+    blocks = list(open_table(tmp_path / "t.csv").blocks(["b", "a"], block_rows))
     assert all(len(block) == block_rows for block in blocks[:-1])
     together = pa.concat_tables(blocks)
     assert together.column_names == ["b", "a"]
@@ -75,7 +76,7 @@ def test_a_table_without_rows_or_columns(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="columns but no rows"):
         read_columns(tmp_path / "t.csv")
     with pytest.raises(TableError, match="has no column 'c'"):
-        next(open_table(tmp_path / "t.csv").raw_blocks(["c"]))
+        next(open_table(tmp_path / "t.csv").blocks(["c"]))
 
 
 def sample(path: Path, name: str, most: int) -> tuple[list[Any], bool]:

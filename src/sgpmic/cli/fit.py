@@ -25,8 +25,7 @@ from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 if TYPE_CHECKING:
     from sgpmic.estimator import SGPMIC
-    from sgpmic.tables.dataset import ColumnOptions
-    from sgpmic.tables.reader import Table
+    from sgpmic.tables.dataset import ColumnOptions, Table
 
 
 def fit(

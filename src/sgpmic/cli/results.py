@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sgpmic.report.content import RunContent
     from sgpmic.report.explanations import Explanation
     from sgpmic.report.statistics import Sizes
-    from sgpmic.tables.reader import Table
+    from sgpmic.tables.dataset import Table
 
 
 class Rows(NamedTuple):

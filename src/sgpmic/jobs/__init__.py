@@ -72,7 +72,7 @@ def read_share(path: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> 
     """
     import jax
 
-    from sgpmic.tables.reader import read_table
+    from sgpmic.tables.dataset import read_table
 
     part = (jax.process_index(), jax.process_count())
     return share(read_table(path, columns=columns, share=part).values)

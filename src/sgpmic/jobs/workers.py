@@ -181,7 +181,7 @@ def _fit(folder: Path, job: jobs.Job, callbacks: list[Callable[[object], None]])
     from sgpmic.exceptions import collected_warnings
     from sgpmic.storage.model_file import read_model
     from sgpmic.storage.models import decode_parameters
-    from sgpmic.tables.reader import read_table
+    from sgpmic.tables.dataset import read_table
 
     task, arrays = read_model(folder / TASK)
     model = SGPMIC(**decode_parameters(task["parameters"], arrays))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from sgpmic.tables.cell_text import (
     MISSING_IN_NUMBERS,
     MISSING_WORDS,
     key,
-    parse_plain_number,
 )
 from sgpmic.tables.errors import BadCells, TableError, check_names
 
@@ -47,14 +46,6 @@ def plain(column: pa.Array) -> pa.Array:
             return column
 
 
-def unsupported(kind: pa.DataType) -> str | None:
-    """Return why a type cannot be converted to numbers, or None if it can."""
-    kind = plain(pa.nulls(0, kind)).type
-    if _is_number(kind) or _is_text(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
-        return None
-    return f"holds values that are not numbers ({kind}); convert them to numbers"
-
-
 def _is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
@@ -64,23 +55,6 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 _ONE_NAN = [None, pa.py_buffer(np.array([np.nan]))]
-
-
-def to_numbers(columns: Mapping[str, pa.Array], decimal: str) -> tuple[Floats, dict[str, BadCells]]:
-    """Return columns as a 2-D array, NaN where missing, and their first non-numeric cells."""
-    columns = {name: plain(column) for name, column in columns.items()}
-    texts = {name: column for name, column in columns.items() if _is_text(column.type)}
-    values = {name: _floats(column) for name, column in columns.items() if name not in texts}
-    for names, _, numbers in _cast_together(texts, decimal):
-        values |= zip(names, _floats(numbers).reshape(len(names), -1), strict=True)
-    bad = {}
-    for name in (name for name in texts if name not in values):
-        words = [text or "" for text in texts[name].to_pylist()]
-        parsed = [parse_plain_number(word, decimal) for word in words]
-        if None in parsed:
-            bad[name] = BadCells(parsed.index(None), words[parsed.index(None)])
-        values[name] = np.asarray(parsed, np.float64)
-    return np.column_stack([values[name] for name in columns]), bad
 
 
 def _floats(column: pa.Array) -> Floats:
@@ -290,13 +264,6 @@ def cells_of(column: pa.Array | pa.ChunkedArray) -> Cells:
     return Cells("other" if len(column) > column.null_count else "empty", present)
 
 
-class Piece(NamedTuple):
-    """Consecutive rows, in whatever number the format delivers."""
-
-    batch: pa.RecordBatch
-    place: Callable[[int], str]  # location of a row of this piece in the file: "line 7"
-
-
 @dataclass(frozen=True)
 class Source:
     """A table in a file, as Arrow record batches."""
@@ -304,10 +271,10 @@ class Source:
     path: str  # as shown in messages
     kind: str  # of file: "a Parquet file"
     names: tuple[str, ...]  # of the columns in the file
-    #: Yields columns without conversion, in pieces of whatever size suits the format.
-    pieces: Callable[[Sequence[str], range], Iterator[Piece]]
+    #: Yields the named columns (at least), without conversion, in batches that suit the format;
+    #: limited to the given rows if the number of rows is known in advance.
+    batches: Callable[[Sequence[str], range], Iterator[pa.RecordBatch]]
     rows: range | None = None  # those to read, if the number of rows is known in advance
-    decimals: str = "."  # possible decimal separators of numbers in text
 
 
 def as_table(X: Any) -> tuple[pa.Table, bool]:

@@ -1,4 +1,4 @@
-"""Datasets for the command line: column selection, type inference, and encoding of table files.
+"""Tables of numbers from files: column selection, type inference, and encoding.
 
 A file is opened once, and its encoder is fitted once. Tables of up to `SAMPLE_ROWS` rows are held
 in memory and fitted as a whole. For larger ones, the encoder is fitted to rows sampled from across
@@ -13,17 +13,25 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
-from sgpmic.tables.columns import Column, NumberEncoding, YesNoEncoding, naming_column, used_names
-from sgpmic.tables.conversions import column_words, range_words, with_plain_numbers
-from sgpmic.tables.errors import TableError, check_memory, list_names
-from sgpmic.tables.reader import Block, Table, TableReader, open_table
+from sgpmic.tables.columns import (
+    Column,
+    NumberEncoding,
+    YesNoEncoding,
+    naming_column,
+    used_names,
+)
+from sgpmic.tables.conversions import cells_of, column_words, range_words, with_plain_numbers
+from sgpmic.tables.errors import BadCells, TableError, check_memory, list_names, raise_wrong
+from sgpmic.tables.kinds import read_label
+from sgpmic.tables.reader import TableReader, open_table
+from sgpmic.tables.typed_files import open_columns
 
 # Encoders import scikit-learn, which takes more than a second: imported inside functions.
 if TYPE_CHECKING:
@@ -32,7 +40,29 @@ if TYPE_CHECKING:
 #: Number of rows that the encoder of a large table is fitted to.
 SAMPLE_ROWS = 20_000
 
-_BLOCK_ROWS = 16_384
+
+class Block(NamedTuple):
+    """Consecutive rows: numbers of shape (n_rows, n_features), and one list per text column."""
+
+    values: Floats
+    texts: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of numbers in memory; the fields from ``columns`` on are those of `Dataset.read`."""
+
+    values: Floats  # (n_rows, n_features) in C order: finite, or NaN where missing
+    names: tuple[str, ...]  # of the features, or of the columns that they encode
+    ids: list[str] | None = None  # the id column as text
+    id_name: str | None = None
+    labels: list[str] | None = None  # the label column as text; empty where missing
+    label_name: str | None = None
+    columns: Sequence[dict[str, Any]] = ()  # all of the file: sgpmic.tables.columns.Column
+    judged_by: int | None = None  # number of rows that the encoder was fitted to, None for all
+    encoder: TableEncoder | None = None  # None if values are the numbers in the file
+    notes: tuple[str, ...] = ()  # warnings about cells
+    first_row: int = 0  # number of rows in the file before these
 
 
 @dataclass(frozen=True)
@@ -73,81 +103,59 @@ class Dataset:
         missing = [name for name in self._kinds if name not in self._features]
         if missing:
             raise TableError(f"{reader.path}: --columns leaves out {list_names(missing)}; add them")
-        # All rows, if they are few: unconverted, and with plain numbers converted.
-        self._whole: tuple[pa.Table, pa.Table] | None = None
 
     def fit_columns(self) -> str:
         """Fit the encoder, and choose the id column; return both as JSON, for all processes."""
         from sgpmic.tables.encoder import TableEncoder
 
+        reader = self._reader
         labels = [] if self._options.label is None else [self._options.label]
         names = [*self._features, *self._ids[:1], *labels]
-        table, is_whole = self._reader.sample(names, SAMPLE_ROWS)
+        table, is_whole = reader.sample(names, SAMPLE_ROWS)
+        if is_whole:  # read only once
+            source = open_columns(reader.path, reader.kind, table)
+            self._reader = replace(reader, batches=source.batches, rows=source.rows)
         words = [name for name, kind in self._kinds.items() if kind not in ("number", "log")]
         typed = with_plain_numbers(table.select(self._features), words)
-        if is_whole:
-            self._whole = table, typed
         encoder = TableEncoder(kinds=self._kinds)
         try:
             encoder.fit(typed)
         except ValueError as error:
-            columns: Sequence[str] = getattr(error, "columns", ())
-            listed, remedy = shlex.quote(",".join(columns)), ""
-            if len(columns) == 1:
-                kind = self._kinds.get(columns[0])
-                if isinstance(kind, tuple) or kind == "ordered":
-                    remedy = f" (--ordered {shlex.quote(columns[0] + '=low<high')})"
-                elif kind is None and "another kind" in str(error):
-                    remedy = f" (--category {listed})"
-                remedy += f", or leave it out (--drop {listed})"
-            elif columns:
-                remedy = f" (--category, --number, …), or leave them out (--drop {listed})"
-            raise TableError(f"{self._reader.path}: {error}{remedy}") from None
+            remedy = ""
+            if columns := getattr(error, "columns", ()):
+                listed = shlex.quote(",".join(columns))
+                remedy = f" (--category, --number, …), or leave it out (--drop {listed})"
+            raise TableError(f"{reader.path}: {error}{remedy}") from None
         if self._ids:
             id_column: str | None = self._ids[0]
         else:
             words = [column.name for column in encoder.columns_ if column.kind in ("id", "text")]
             id_column = naming_column({name: column_words(table.column(name)) for name in words})
-        return json.dumps([encoder.to_dict(), id_column, None if is_whole else len(table)])
+        as_is = (None, YesNoEncoding(), NumberEncoding())
+        used = typed.select(used_names(encoder.columns_))
+        is_plain = all(one in as_is for one in encoder.encodings_)
+        is_plain = is_plain and not any(map(pa.types.is_string, used.schema.types))
+        judged_by = None if is_whole else len(table)
+        return json.dumps([encoder.to_dict(), id_column, judged_by, is_plain])
 
     def read(self, fitted: str, share: tuple[int, int] = (0, 1)) -> Table:
         """Read and encode the rows; ``share`` is (index, number) of equal parts of them."""
         from sgpmic.tables.encoder import TableEncoder
 
-        state, id_column, judged_by = json.loads(fitted)
-        encoder, label = TableEncoder.from_dict(state), self._options.label
-        reader, used = self._reader.share(*share), used_names(encoder.columns_)
-        texts = [name for name in (id_column, label) if name is not None]
-        as_is = [None, YesNoEncoding(), NumberEncoding("."), NumberEncoding(",")]
-        is_plain = all(one in as_is for one in encoder.encodings_)
-        notes: list[str] = []
-        if self._whole is not None and share == (0, 1):
-            (whole, plain), words = self._whole, set(_words(encoder))
-            found = [(whole if name in words else plain).column(name) for name in used]
-            typed = pa.table(found, names=used)
-            # Only the encoder can parse numbers in other notations again.
-            is_plain = is_plain and not any(map(pa.types.is_string, typed.schema.types))
-            values = _encode(encoder, typed, reader.path, notes)
-            block = Block(values, [column_words(whole.column(name)) for name in texts])
-        else:
-            blocks: list[Block] = []
-            if is_plain:
-                try:
-                    blocks = [*read_blocks(reader, None, used, texts, notes, None)]
-                except TableError:
-                    is_plain = False  # the encoder parses other cells, or reports them
-            blocks = blocks or [*read_blocks(reader, encoder, used, texts, notes, None)]
-            block = Block.join(blocks)
-        columns = encoder.columns_
+        state, id_column, judged_by, is_plain = json.loads(fitted)
+        fit = TableEncoder.from_dict(state)
+        encoder, used = None if is_plain else fit, used_names(fit.columns_)
+        reader = self._reader.share(*share)
+        table = read_whole(reader, encoder, used, id_column, self._options.label)
+        columns = fit.columns_
         if judged_by is not None and share == (0, 1):
-            columns = _measured(encoder, block.values)
+            columns = _measured(fit, table.values)
         return replace(
-            Table.of(block, used, id_column, label),
+            table,
             columns=self._listing(columns, id_column),
             judged_by=judged_by,
-            encoder=None if is_plain else encoder,
-            notes=tuple(dict.fromkeys(notes)),
-            first_row=share[0] * (self._reader.n_rows or 0) // share[1],
+            encoder=encoder,
+            first_row=0 if reader.rows is None else reader.rows.start,
         )
 
     def _listing(self, columns: Sequence[Column], id_column: str | None) -> list[dict[str, Any]]:
@@ -175,11 +183,8 @@ def without_empty_rows(table: Table) -> tuple[Table, Bools]:
 
 def reread(path: Path, known: dict[str, Any], encoder: TableEncoder | None) -> tuple[Table, Bools]:
     """Read the rows of a record's ``data`` without empty ones; also return the mask of these."""
-    reader, features, names = open_table(path), known["features"], (known["id"], known["label"])
-    texts = [name for name in names if name is not None]
-    reader.require([*features, *texts])
-    block = Block.join([*read_blocks(reader, encoder, features, texts, [], None)])
-    return without_empty_rows(Table.of(block, features, *names))
+    names = known["features"], known["id"], known["label"]
+    return without_empty_rows(read_whole(open_table(path), encoder, *names))
 
 
 def stored_encoder(path: str | os.PathLike[str], header: Mapping[str, Any]) -> TableEncoder | None:
@@ -203,8 +208,56 @@ def read_texts(path: str | Path, columns: Sequence[dict[str, Any]]) -> dict[str,
     names = [column["name"] for column in columns if column["kind"] in ("id", "text")]
     if not names:
         return {}
-    table = pa.concat_tables(open_table(path).raw_blocks(names, _BLOCK_ROWS))
+    table = pa.concat_tables(open_table(path).blocks(names))
     return {name: column_words(table.column(name)) for name in names}
+
+
+def read_table(
+    path: str | os.PathLike[str], *, columns: Sequence[str] = (), share: tuple[int, int] = (0, 1)
+) -> Table:
+    """Read a table of numbers into memory.
+
+    ``columns`` are the features, in the desired order; all if empty. ``share`` is the index, from
+    0, of the part of the rows to read, and the number of equal parts they are divided into.
+
+    Raises `TableError` if the file is not a table, a column does not exist, or a value is infinite
+    or not a number.
+    """
+    reader = open_table(path)
+    return read_whole(reader.share(*share), None, reader.choose_features(columns))
+
+
+def read_whole(
+    reader: TableReader,
+    encoder: TableEncoder | None,
+    features: Sequence[str],
+    id_name: str | None = None,
+    label_name: str | None = None,
+) -> Table:
+    """Read all rows as `read_blocks` does; raise if they do not fit into memory."""
+    texts = [name for name in (id_name, label_name) if name is not None]
+    reader.require([*features, *texts])
+    n_features = len(features) if encoder is None else len(encoder.source_)
+    check_memory(reader.path, 8 * n_features * (reader.n_rows or 0))
+    notes: list[str] = []
+    parts: list[Block] = []
+    n_rows = 0
+    for part in read_blocks(reader, encoder, features, texts, notes):
+        parts.append(part)
+        n_rows += len(part.values)
+        if reader.n_rows is None:
+            check_memory(reader.path, 8 * n_features * n_rows)
+    columns = zip(*(part.texts for part in parts), strict=True)
+    words = [[word for part in column for word in part] for column in columns]
+    values = np.empty((n_rows, n_features))
+    while parts:  # emptied along the way, so that memory never holds everything twice
+        part = parts.pop()
+        n_rows -= len(part.values)
+        values[n_rows : n_rows + len(part.values)] = part.values
+    ids = None if id_name is None else words[0]
+    labels = None if label_name is None else read_label(words[-1])[0]
+    said = tuple(dict.fromkeys(notes))
+    return Table(values, tuple(features), ids, id_name, labels, label_name, notes=said)
 
 
 def read_blocks(
@@ -213,50 +266,51 @@ def read_blocks(
     features: Sequence[str],
     texts: Sequence[str],
     notes: list[str],
-    block_rows: int | None = _BLOCK_ROWS,
 ) -> Iterator[Block]:
     """Yield rows in blocks: ``features`` as numbers, and ``texts``, of any type, as text.
 
     ``encoder`` is fitted, or None if the cells are plain numbers. Features that are absent from the
-    table are taken as missing. Warnings about cells are appended to ``notes``. If ``block_rows`` is
-    None, plain numbers are yielded as one block, others in blocks of any size.
+    table are taken as missing. Warnings about cells are appended to ``notes``.
     """
     known = set(reader.names)
     present = [name for name in features if name in known]
-    if encoder is None:
-        for block in reader.blocks(present, texts, block_rows):
-            if len(present) < len(features):
-                values = np.full((len(block), len(features)), np.nan)
-                values[:, [name in known for name in features]] = block.values
-                block = Block(values, block.texts)
-            yield block
-        return
-    if block_rows is None and reader.n_rows is not None:
-        check_memory(reader.path, 8 * len(encoder.source_) * reader.n_rows)
-    names = list(dict.fromkeys([*present, *texts]))
-    words = _words(encoder)
-    for table in reader.raw_blocks(names, block_rows or _BLOCK_ROWS):
-        typed = with_plain_numbers(table.select(present), words)
-        values = _encode(encoder, typed, reader.path, notes)
+    tables = reader.blocks(list(dict.fromkeys([*present, *texts])))
+    first_row = 0 if reader.rows is None else reader.rows.start
+    for table in tables:
+        columns = with_plain_numbers(table.select(present), _words(encoder) if encoder else ())
+        with collected_warnings() as said:
+            try:
+                if encoder is None:
+                    values = _plain_numbers(columns, features, first_row)
+                else:
+                    values = encoder._transform(columns, first_row=first_row)
+            except TableError as error:
+                raise TableError(f"{reader.path}: {error}") from None
+        # Callers already know which columns are absent.
+        notes += [str(w.message) for w in said if "has no column" not in str(w.message)]
         yield Block(values, [column_words(table.column(name)) for name in texts])
+        first_row += len(table)
+
+
+def _plain_numbers(columns: pa.Table, features: Sequence[str], first_row: int) -> Floats:
+    """Convert columns to numbers, NaN where missing; one error names all that are not numeric."""
+    values, wrong = np.full((len(columns), len(features)), np.nan), []
+    known = set(columns.column_names)
+    for j, name in enumerate(features):
+        if name in known:
+            try:
+                values[:, j] = NumberEncoding().encode(cells_of(columns.column(name))).values[:, 0]
+            except BadCells as bad:
+                bad.row += first_row
+                wrong.append((name, f"is not numeric, it has {bad}"))
+    raise_wrong(wrong)
+    return values
 
 
 def _words(encoder: TableEncoder) -> list[str]:
     """Return the names of the columns that are not parsed as numbers."""
     pairs = zip(encoder.columns_, encoder.encodings_, strict=True)
     return [c.name for c, one in pairs if not isinstance(one, NumberEncoding | YesNoEncoding)]
-
-
-def _encode(encoder: TableEncoder, columns: pa.Table, path: str, notes: list[str]) -> Floats:
-    """Encode columns as features; append warnings about their cells to ``notes``."""
-    with collected_warnings() as said:
-        try:
-            values = encoder.transform(columns)
-        except TableError as error:
-            raise TableError(f"{path}: {error}") from None
-    # Callers already know which columns are absent.
-    notes += [str(w.message) for w in said if "has no column" not in str(w.message)]
-    return values
 
 
 def _split(values: Sequence[str] | None, reader: TableReader) -> list[str]:

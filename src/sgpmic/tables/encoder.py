@@ -230,6 +230,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         SGPMICWarning
             About levels not seen in fit, and columns that are absent.
         """
+        return self._transform(X)
+
+    def _transform(self, X: Any, *, first_row: int = 0) -> Floats:
+        """Transform a table, or a block of it that begins at ``first_row``."""
         check_is_fitted(self)
         table, named = as_table(X)
         columns = self._match(table, named)
@@ -242,6 +246,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             try:
                 result = encoding.encode(cells_of(column))
             except BadCells as bad:
+                bad.row += first_row
                 word = "yes or no" if encoding.kind == "yes_no" else f"a {encoding.kind}"
                 wrong.append(
                     (name, f"was {word} in fit, but now has {bad}, or write them as in fit")

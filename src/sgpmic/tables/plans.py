@@ -33,9 +33,6 @@ _MOST_SHOWN = 4
 # Any two rows lie on a line; ten rarely do by chance.
 _FEWEST_FOR_COPY = 10
 _EXACTLY = 1e-9
-# Correlation from which a column is a near-copy. The search for near-copies is skipped for more
-# columns than this, because it is slow, and uses no more than a sample of the rows.
-_ALMOST, _MOST_COLUMNS, _MOST_ROWS = 0.999, 300, 5000
 # Columns per call: a tradeoff between overhead per call and memory for copies.
 _TOGETHER = 300
 # A column with a larger share of missing cells carries little information.
@@ -59,7 +56,7 @@ def leave_out_columns(plans: Sequence[Plan]) -> None:
             plan.leave_out(plan.kind, because, f"{because}; declare what it is to keep it")
     numbers = [plan for plan in plans if plan.is_kept and plan.is_number]
     some = None
-    if len(numbers) > _MOST_COLUMNS:  # a subset suffices to rule out most candidates
+    if len(numbers) > _TOGETHER:  # a subset suffices to rule out most candidates
         some = _moments([plan.values for plan in numbers[:: len(numbers) // _SOME_COLUMNS]])
     for plan in found:
         may_be_label = plan.is_kept and plan.kind in ("category", "whole")
@@ -88,11 +85,8 @@ def _leave_out_copies(plans: Sequence[Plan]) -> None:
             plan.leave_out("copy", f"a copy of {original}", f"redundant with {original}")
 
     kept = [plan for plan in plans if plan.is_kept and len(plan.values)]
-    for j, (first, exactly) in _find_linear([plan.values for plan in kept]).items():
-        if exactly:
-            leave_out(kept[j], quote(kept[first].name))
-        else:
-            kept[j].warn(f"almost a copy of {quote(kept[first].name)}")
+    for j, first in _find_linear([plan.values for plan in kept]).items():
+        leave_out(kept[j], quote(kept[first].name))
     seen: dict[bytes, Plan] = {}
     for plan in plans:
         few = plan.is_kept and 0 < len(plan.levels) <= MOST_RENAMED
@@ -106,37 +100,23 @@ def _leave_out_copies(plans: Sequence[Plan]) -> None:
             leave_out(plan, quote(found.name))
 
 
-def _find_linear(columns: Sequence[Floats]) -> dict[int, tuple[int, bool]]:
-    """Map copies of earlier columns to the index of the original, and whether they are exact."""
+def _find_linear(columns: Sequence[Floats]) -> dict[int, int]:
+    """Map the indices of linear copies of earlier columns to those of the originals."""
     if not columns or len(columns[0]) < _FEWEST_FOR_COPY:
         return {}
-
-    def same_gaps(i: int, j: int) -> bool:
-        return np.array_equal(np.isnan(columns[i]), np.isnan(columns[j]))
-
-    forms = np.empty((len(columns), len(columns[0])))
-    for start in range(0, len(columns), _TOGETHER):
-        some = slice(start, start + _TOGETHER)
-        forms[some] = _standard_forms(np.asarray(columns[some]))
-    # Copies have equal random projections, so only neighbors in their sorted order are compared.
+    parts = (columns[i : i + _TOGETHER] for i in range(0, len(columns), _TOGETHER))
+    forms = np.concatenate([_standard_forms(np.asarray(part)) for part in parts])
+    # Copies have equal random projections, so they are neighbors in the order of these.
     products = forms @ np.random.default_rng(0).normal(size=forms.shape[1])
-    order = np.argsort(products, kind="stable").tolist()
-    first: dict[int, int] = {}
-    for place, j in enumerate(order):
-        for i in reversed(order[:place]):
-            if products[j] - products[i] > 1e-6 * (1 + abs(products[j])):
-                break
-            if np.allclose(forms[i], forms[j], rtol=0, atol=_EXACTLY) and same_gaps(i, j):
-                first[i] = first[j] = min(first.get(i, i), i, j)
-    found = {j: (root, True) for j, root in first.items() if j != root}
-    if len(columns) > _MOST_COLUMNS:
-        return found
-    step = max(1, len(columns[0]) // _MOST_ROWS)
-    stacked = _standard_forms(np.asarray(columns)[:, ::step])
-    for j, i in np.argwhere(np.tril(np.abs(stacked @ stacked.T) >= _ALMOST, -1)).tolist():
-        if i not in found and j not in found and same_gaps(i, j):
-            found[j] = (i, False)
-    return found
+    groups: list[list[int]] = [[]]
+    for j in np.argsort(products, kind="stable").tolist():
+        i = groups[-1][-1:]
+        same = i and np.allclose(forms[i], forms[j], rtol=0, atol=_EXACTLY)
+        if same and np.array_equal(np.isnan(columns[i[0]]), np.isnan(columns[j])):
+            groups[-1].append(j)
+        else:
+            groups.append([j])
+    return {j: min(group) for group in groups for j in group if j != min(group)}
 
 
 def _standard_forms(columns: Floats) -> Floats:

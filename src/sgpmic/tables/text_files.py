@@ -1,304 +1,195 @@
-"""Delimited text files; the dialect is detected from the first lines.
-
-Files are read in chunks of whole records: decompressed, valid UTF-8, line ends normalized to LF.
-"""
+"""Delimited text files: the dialect is detected from the first lines, and Arrow parses the rest."""
 
 from __future__ import annotations
 
-import contextlib
+import csv
 import gzip
+import io
 import math
 import re
 import shlex
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.csv
 
+from sgpmic._words import plural
 from sgpmic.tables.cell_text import parse_plain_number
-from sgpmic.tables.conversions import Piece, Source, numbered_names
-from sgpmic.tables.errors import (
-    MOST_COLUMNS,
-    TableError,
-    check_count,
-    check_names,
-    damaged,
-    unreadable,
-)
+from sgpmic.tables.conversions import Source, numbered_names
+from sgpmic.tables.errors import TableError, check_count, decoding
 
 #: Whitespace as a delimiter: any run of spaces and tabs, collapsed to one tab.
-WHITE = b" \t"
+WHITE = " \t"
 
-_KIND = "a text table"
-_CHUNK_BYTES = 4 << 20
-_LONGEST_RECORD = 64 << 20
+_BLOCK_BYTES = 4 << 20
 # Excel's line that names the delimiter; skipped, since the other lines tell it too.
-_SEPARATOR_LINE = re.compile(rb'"?sep=."?(?=\n)')
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-# Sample of a file that its layout is detected from.
-_SAMPLE_BYTES = 1 << 16
-_SAMPLE_RECORDS, _LONG_RECORDS = 100, 3
+_SEPARATOR_LINE = re.compile(r'"?sep=."?\n')
+# Sample of a file that its layout is detected from; of long records, a few suffice.
+_SAMPLE, _LONGEST_SAMPLE = 1 << 16, 64 << 20
+_RECORDS, _LONG_RECORDS = 100, 3
 # In order of preference, to break ties; whitespace last, as it depends on the others.
-_DELIMITERS = (b"\t", b";", b"|", b",", WHITE)
+_DELIMITERS = ("\t", ";", "|", ",", WHITE)
 # Bonus for a delimiter that yields the same number of fields in all lines; penalty for whitespace.
 _REGULAR, _WHITE_DOUBT = 0.5, 0.2
-_QUOTED = re.compile(r'\A"((?:[^"]|"")*+)"(.*)', re.DOTALL)
-
-
-class Chunk(NamedTuple):
-    """Whole records, and the number of the line they start on."""
-
-    data: bytes
-    first_line: int
-
-
-def mask_quoted(data: bytes, delimiters: bytes) -> tuple[bytes, int]:
-    """Mask quoted fields; also return the start of an unclosed one, or the length of the data.
-
-    The remaining delimiters and line ends are the real ones, at unchanged offsets.
-    """
-    if b'"' not in data:
-        return data, len(data)
-    unfinished = len(data)
-
-    def overwrite(match: re.Match[bytes]) -> bytes:
-        nonlocal unfinished
-        if not match[1]:
-            unfinished = match.start()
-        return b"x" * len(match[0])
-
-    # A quoted field, possibly unclosed. The pattern starts with the quote, which the regex engine
-    # finds quickly, and looks behind from there. Possessive quantifiers, so that a field of
-    # megabytes needs neither stack nor backtracking.
-    before = rb"(?<![^\n" + re.escape(delimiters) + rb']")'
-    return re.sub(rb'"' + before + rb'[^"]*+(?:""[^"]*+)*+("?)', overwrite, data), unfinished
-
-
-def cut(data: bytes, delimiters: bytes, at: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Split text at every unquoted ``at``; yield each part plain and masked."""
-    start = 0
-    for masked in mask_quoted(data, delimiters)[0].split(at):
-        yield data[start : start + len(masked)], masked
-        start += len(masked) + 1
-
-
-_WHITE_RUN = re.compile(
-    rb'("(?<![^\n\t ]")[^"]*+(?:""[^"]*+)*+")|(^[ \t]+|[ \t]+$)|[ \t]+', re.MULTILINE
-)
-
-
-def squeeze_white(data: bytes) -> bytes:
-    """Collapse whitespace between fields to one tab, and strip every line."""
-    if b'"' in data:
-        # Keep quoted fields; remove whitespace at the edges of lines.
-        return _WHITE_RUN.sub(lambda found: found[1] or (b"" if found[2] else b"\t"), data)
-    # The same without quotes, in a tenth of the time.
-    data = data.replace(b" ", b"\t")
-    while b"\t\t" in data:
-        data = data.replace(b"\t\t", b"\t")
-    return data.replace(b"\t\n", b"\n").replace(b"\n\t", b"\n").strip(b"\t")
-
-
-def read_chunks(path: str, zipped: bool, delimiters: bytes, scale: int) -> Iterator[Chunk]:
-    """Yield a text file's records, without blank lines at its end.
-
-    ``delimiters`` are those after which a quote opens a quoted field; chunks have ``scale`` times
-    the default size.
-    """
-    line = 1
-    held = b""
-    enough = 0
-    for text in _clean_text(path, zipped, scale):
-        held += text
-        if len(held) < enough:
-            continue  # scanning again after every read would take quadratic time
-        # The end of the last record that is complete and not blank. Blank lines are held back,
-        # because they are dropped at the end of the file.
-        mask, unfinished = mask_quoted(held, delimiters)
-        end = mask.rfind(b"\n", 0, unfinished) + 1
-        content = len(mask[:end].rstrip(b" \n"))
-        if content:
-            end = mask.index(b"\n", content) + 1
-            yield Chunk(held[:end], line)
-            line += held.count(b"\n", 0, end)
-            held = held[end:]
-        enough = 2 * len(held)
-        if len(held) > _LONGEST_RECORD:
-            raise TableError(
-                f"{path}, line {line}: the row is longer than {_LONGEST_RECORD >> 20} MB; "
-                "check the line endings and that every quote is closed"
-            )
-    held = held.rstrip(b" \n")
-    if held:
-        unfinished = mask_quoted(held, delimiters)[1]
-        if unfinished < len(held):
-            line += held.count(b"\n", 0, unfinished)
-            raise TableError(f"{path}, line {line}: a quote is never closed; close or remove it")
-        yield Chunk(held + b"\n", line)
-
-
-def _clean_text(path: str, zipped: bool, scale: int = 1) -> Iterator[bytes]:
-    """Yield the text of a file, validated, without byte order mark and carriage returns."""
-    line, offset = 1, 0  # where the next text starts: line, and byte offset in the line
-    opener = gzip.open if zipped else open
-    try:
-        # Invalid bytes become surrogates, which cannot be encoded as UTF-8.
-        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
-            while text := file.read(scale * _CHUNK_BYTES):
-                try:
-                    data = text.encode()
-                except UnicodeEncodeError as error:
-                    before = text[: error.start].encode()
-                    offset = 0 if b"\n" in before else offset
-                    place = offset + len(before) - before.rfind(b"\n")
-                    odd = text[error.start : error.start + 2].encode(errors="surrogateescape")
-                    raise _not_utf8(path, line + before.count(b"\n"), place, odd) from None
-                if (line, offset) == (1, 0) and (found := _SEPARATOR_LINE.match(data)):
-                    data = data[found.end() :]
-                if b"\0" in data:
-                    line += data.count(b"\n", 0, data.index(b"\0"))
-                    raise TableError(f"{path}, line {line}: a zero byte; export it again as CSV")
-                yield data
-                line += data.count(b"\n")
-                offset = len(data) - data.rfind(b"\n") - 1 + (0 if b"\n" in data else offset)
-    except EOFError:
-        raise TableError(f"{path} is truncated; copy or export it again") from None
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise damaged(path, "a gzip file", error) from None
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def _not_utf8(path: str, line: int, place: int, found: bytes) -> TableError:
-    """Return the error for invalid UTF-8; ``place`` is the byte in the line, from 1."""
-    encoding = "CP1252"
-    what = f"byte {place} of the line is 0x{found[0]:02x}, which is not UTF-8; save it as UTF-8"
-    if (line, place) == (1, 1) and found in _UTF16:
-        encoding, what = "UTF-16", "the text is UTF-16, not UTF-8; save it as UTF-8"
-    return TableError(
-        f"{path}, line {line}: {what}, for instance with "
-        f"`iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > new.csv`"
-    )
-
-
-def open_text(path: str, zipped: bool = False) -> Source:
-    """Open a delimited text file, optionally compressed with gzip."""
-    file = _TextFile(path, zipped)
-    # A comma that delimits fields is not a decimal separator.
-    decimals = "." if file.delimiter == b"," else ".,"
-    return Source(path, _KIND, file.names, file.pieces, None, decimals)
-
-
-class _TextFile:
-    def __init__(self, path: str, zipped: bool) -> None:
-        self.path = path
-        self._zipped = zipped
-        start = content = b""
-        for text in _clean_text(path, zipped):
-            start += text
-            content = start.lstrip(b" \t\n")
-            if len(start) > _LONGEST_RECORD or (len(start) >= _SAMPLE_BYTES and b"\n" in content):
-                break
-        if not content:
-            raise TableError(f"{path} is empty; export the table again")
-        line = content.partition(b"\n")[0]
-        n_words = len(line.split(maxsplit=MOST_COLUMNS))
-        check_count(path, max(n_words, *map(line.count, b"\t;|,")))
-        self.delimiter, self.names, has_header = find_layout(start)
-        self._parsed = self.delimiter[-1:]  # after whitespace is collapsed
-        self._first_line = 1 + start.count(b"\n", 0, len(start) - len(content))
-        self._first_row = self._first_line  # the line after the header
-        if has_header:
-            self._first_row += 1 + next(cut(content, self.delimiter, b"\n"))[0].count(b"\n")
-        check_names(path, self.names, f", line {self._first_line}")
-        # Column names for Arrow: users' names may be anything.
-        self._keys = {name: str(i) for i, name in enumerate(self.names)}
-
-    def pieces(self, names: Sequence[str], rows: range) -> Iterator[Piece]:
-        """Yield the columns of every chunk as text, without the header."""
-        # Larger chunks if there are many columns, to amortize the overhead per column.
-        scale = min(max(len(self.names) // 2000, 1), 8)
-        for data, line in read_chunks(self.path, self._zipped, self.delimiter, scale):
-            if (skipped := self._first_row - line) > 0:
-                data, line = b"".join(data.split(b"\n", skipped)[skipped:]), self._first_row
-            if self.delimiter == WHITE:
-                data = squeeze_white(data)
-            if data.strip(b"\n"):
-                chunk, batch = self._parse(Chunk(data, line), names)
-                yield Piece(batch, partial(self._place, chunk))
-
-    def _place(self, chunk: Chunk, row: int) -> str:
-        return f"line {list(self._lines(chunk))[row][0]}"
-
-    def _parse(self, chunk: Chunk, names: Sequence[str]) -> tuple[Chunk, pa.RecordBatch]:
-        """Parse columns as text; also return the chunk as parsed."""
-        with contextlib.suppress(pa.ArrowInvalid):
-            return chunk, self._columns(chunk.data, names)
-        # Retry without whitespace-only lines; if tabs delimit, a line of tabs may be a row.
-        blank = rb"^ +$" if self._parsed == b"\t" else rb"^[ \t]+$"
-        chunk = chunk._replace(data=re.sub(blank, b"", chunk.data, flags=re.MULTILINE))
-        try:
-            return chunk, self._columns(chunk.data, names)
-        except pa.ArrowInvalid as error:
-            expected = len(self.names)
-            for line, found in self._lines(chunk):
-                if found != expected:
-                    raise TableError(
-                        f"{self.path}, line {line}: found {found} value{'s' * (found != 1)}, "
-                        f"expected {expected} as in line {self._first_line}; correct the line, or "
-                        "quote text that contains the delimiter"
-                    ) from None
-            raise damaged(self.path, _KIND, error) from None
-
-    def _columns(self, data: bytes, names: Sequence[str]) -> pa.RecordBatch:
-        keys = [self._keys[name] for name in names]
-        table = pyarrow.csv.read_csv(
-            pa.py_buffer(data),
-            read_options=pyarrow.csv.ReadOptions(
-                column_names=list(self._keys.values()),
-                block_size=len(data) + 1,  # one block, so that no row is split
-            ),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=self._parsed.decode(),
-                newlines_in_values=b'"' in data,
-                # In a single-column table, an empty line is a missing value.
-                ignore_empty_lines=len(self.names) > 1,
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(keys, pa.string()),
-                include_columns=keys,
-                strings_can_be_null=False,
-            ),
-        )
-        columns = [column.combine_chunks() for column in table.columns]
-        return pa.RecordBatch.from_arrays(columns, list(names))
-
-    def _lines(self, chunk: Chunk) -> Iterator[tuple[int, int]]:
-        """Yield, for every row of a chunk, its first line and its number of values."""
-        line = chunk.first_line
-        for record, masked in cut(chunk.data.removesuffix(b"\n"), self._parsed, b"\n"):
-            if masked or len(self.names) == 1:
-                yield line, masked.count(self._parsed) + 1
-            line += record.count(b"\n") + 1
+_WHITE_RUN = re.compile(rb'("(?<![^\n\t ]")[^"]*+(?:""[^"]*+)*+")|(^[ \t]+|[ \t]+$)|[ \t]+', re.M)
+# Every cell of a record added to the end of a file, which only an unclosed quote can swallow.
+_END = "\x1eend of table\x1e"
 
 
 class Layout(NamedTuple):
     """Dialect and column names of a text file."""
 
-    delimiter: bytes  # WHITE for any whitespace
+    delimiter: str  # WHITE for any whitespace
     names: tuple[str, ...]  # of the columns
-    has_header: bool  # whether the first record holds the names
+    n_skipped: int  # number of lines before the first row; 0 if there is no header
 
 
-def find_layout(start: bytes) -> Layout:
-    """Detect the layout of a file from its first bytes, which include a whole record."""
+def open_text(path: str, zipped: bool = False) -> Source:
+    """Open a delimited text file, optionally compressed with gzip."""
+    kind = "a gzip file" if zipped else "a text table"
+    opener = gzip.open if zipped else open
+    with decoding(path, kind):
+        start = _read_start(path, opener)
+        if not start.strip():
+            raise TableError(f"{path} is empty; export the table again")
+        if "\0" in start:
+            raise TableError(f"{path} has zero bytes, unlike text; export it again as CSV")
+        check_count(path, max(map(start.lstrip().partition("\n")[0].count, "\t;|, ")))
+        layout = find_layout(start)
+
+    def batches(names: Sequence[str], rows: range) -> Iterator[pa.RecordBatch]:
+        with decoding(path, kind):
+            yield from _parse(path, opener, layout, names)
+
+    return Source(path, kind, layout.names, batches)
+
+
+def _read_start(path: str, opener: Any) -> str:
+    """Read a sample, with a few records unless they are very long."""
+    with opener(path, "rt", encoding="utf-8-sig") as file:
+        try:
+            start: str = file.read(_SAMPLE)
+            while start.lstrip().count("\n") < _LONG_RECORDS and len(start) < _LONGEST_SAMPLE:
+                if not (more := file.read(_BLOCK_BYTES)):
+                    break
+                start += more
+        except UnicodeDecodeError as error:
+            is_wide = error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
+            raise _not_utf8(path, "UTF-16" if is_wide else "CP1252") from None
+    return start
+
+
+def _not_utf8(path: str, encoding: str) -> TableError:
+    return TableError(
+        f"{path} is not text in UTF-8; save it as UTF-8, for instance with "
+        f"`iconv -f {encoding} -t UTF-8 {shlex.quote(path)} > new.csv`"
+    )
+
+
+def _parse(
+    path: str, opener: Any, layout: Layout, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns as text, without the header."""
+    wrong: list[str] = []
+
+    def skip_blank(row: Any) -> str:
+        if not row.text.strip():
+            return "skip"
+        found, expected = plural(row.actual_columns, "value"), row.expected_columns
+        wrong.append(f"row {row.number - layout.n_skipped}: found {found}, expected {expected}")
+        return "error"
+
+    # Larger blocks if there are many columns, to amortize the overhead per column.
+    size = _BLOCK_BYTES * min(max(len(layout.names) // 2000, 1), 8)
+    read = pyarrow.csv.ReadOptions(
+        column_names=layout.names, skip_rows=layout.n_skipped, block_size=size, use_threads=False
+    )
+    parse = pyarrow.csv.ParseOptions(
+        delimiter=layout.delimiter[-1], newlines_in_values=True, invalid_row_handler=skip_blank
+    )
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()), include_columns=list(names)
+    )
+    last = None
+    try:
+        file = _Stream(_blocks(path, opener, layout, size))
+        for batch in pyarrow.csv.open_csv(file, read, parse, convert):
+            if last is not None:
+                yield last
+            last = batch if len(batch) else last
+    except pa.ArrowInvalid as error:
+        if wrong:
+            remedy = "correct the row, or quote text that contains the delimiter"
+            raise TableError(f"{path}, {wrong[0]}; {remedy}") from None
+        if "UTF8" in str(error):
+            raise _not_utf8(path, "CP1252") from None
+        raise _too_long(path, size) if "straddl" in str(error) else error from None
+    if last is None or last.column(0)[-1].as_py() != _END:
+        raise TableError(f"{path}: a quote is never closed; close or remove it")
+    yield last[:-1]
+
+
+def _too_long(path: str, size: int) -> TableError:
+    return TableError(
+        f"{path}: a row is longer than {size / 2**20:.0f} MB; check the line endings and that "
+        "every quote is closed"
+    )
+
+
+def _blocks(path: str, opener: Any, layout: Layout, size: int) -> Iterator[bytes]:
+    """Yield a file's bytes, with whitespace collapsed if it delimits, and a last record."""
+    held = ""
+    if layout.delimiter != WHITE:
+        with opener(path, "rb") as file:
+            yield from iter(partial(file.read, size), b"")
+    else:
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
+            while more := file.read(size):
+                lines, end, held = (held + more).rpartition("\n")
+                if len(held) > size:
+                    raise _too_long(path, size)
+                if end:
+                    yield squeeze_white((lines + end).encode(errors="surrogateescape"))
+    last = layout.delimiter[-1].join([_END] * len(layout.names))
+    yield squeeze_white(held.encode(errors="surrogateescape")) + f"\n{last}\n".encode()
+
+
+def squeeze_white(data: bytes) -> bytes:
+    """Collapse whitespace between fields to one tab, and strip every line."""
+    if b'"' in data:
+        return _WHITE_RUN.sub(lambda found: found[1] or (b"" if found[2] else b"\t"), data)
+    # The same without quotes, in a twentieth of the time.
+    return b"\n".join([b"\t".join(line.split()) for line in data.split(b"\n")])
+
+
+class _Stream(io.RawIOBase):
+    """A file with the bytes that an iterator yields."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._held = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        # Neither more nor, before the end, fewer bytes, on which Arrow relies.
+        while len(self._held) < size and (more := next(self._blocks, b"")):
+            self._held += more
+        found, self._held = self._held[:size], self._held[size:]
+        return found
+
+
+def find_layout(start: str) -> Layout:
+    """Detect the layout of a file from its first characters, which include a whole record."""
+    separator = _SEPARATOR_LINE.match(start)
+    text = start[separator.end() :] if separator else start
     scores, any_regular = dict.fromkeys(_DELIMITERS, 0.0), False
-    rows_by_delimiter = {delimiter: _first_rows(start, delimiter) for delimiter in _DELIMITERS}
-    for delimiter, rows in rows_by_delimiter.items():
+    rows_by_delimiter = {delimiter: _first_rows(text, delimiter) for delimiter in _DELIMITERS}
+    for delimiter, (rows, _) in rows_by_delimiter.items():
         length, count = Counter(len(row) for row in rows).most_common(1)[0]
         cells = [cell for row in rows[1:] or rows for cell in row]
         n_numbers = sum(_as_number(cell, delimiter) is not None for cell in cells)
@@ -312,39 +203,35 @@ def find_layout(start: bytes) -> Layout:
         any_regular |= is_regular
     best = max(scores, key=lambda delimiter: scores[delimiter])  # the first, if tied
     # A single column has no delimiter, and the comma is as good as any.
-    delimiter = best if scores[best] > 0 else b","
-    cells = rows_by_delimiter[delimiter][0]
+    delimiter = best if scores[best] > 0 else ","
+    (cells, *_), n_lines = rows_by_delimiter[delimiter]
     numbers = [_as_number(cell, delimiter) for cell in cells]
     words = any(number is None for number in numbers) or all(math.isnan(n or 0) for n in numbers)
     # Years and codes may be column names, but 5.1 rarely is.
     has_fraction = any(n is not None and math.isfinite(n) and not n.is_integer() for n in numbers)
     if words and not has_fraction:
-        names = [cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells)]
-        return Layout(delimiter, tuple(names), has_header=True)
-    return Layout(delimiter, numbered_names(len(cells)), has_header=False)
+        names = tuple(cell.strip() or f"column_{i + 1}" for i, cell in enumerate(cells))
+        return Layout(delimiter, names, n_lines + bool(separator))
+    return Layout(delimiter, numbered_names(len(cells)), int(bool(separator)))
 
 
-def _as_number(cell: str, delimiter: bytes) -> float | None:
-    decimals = "." if delimiter == b"," else ".,"
+def _as_number(cell: str, delimiter: str) -> float | None:
+    # A comma that delimits fields is not a decimal separator.
+    decimals = "." if delimiter == "," else ".,"
     numbers = (parse_plain_number(cell, decimal) for decimal in decimals)
     return next((number for number in numbers if number is not None), None)
 
 
-def _first_rows(start: bytes, delimiter: bytes) -> list[list[str]]:
-    """Return the unquoted fields of the first records that are not blank."""
-    # A few records suffice if they are very long.
-    for sample, most in ((start[:_SAMPLE_BYTES], _SAMPLE_RECORDS), (start, _LONG_RECORDS)):
-        records = [record for record, _ in cut(sample, delimiter, b"\n")]
-        if len(sample) < len(start):
-            records.pop()  # may be truncated
-        records = [record for record in records if record.strip(b" \t")][:most]
-        if records:
-            break
-    return [_split_record(record, delimiter) for record in records]
-
-
-def _split_record(record: bytes, delimiter: bytes) -> list[str]:
-    if delimiter == WHITE:
-        record, delimiter = squeeze_white(record), b"\t"
-    fields = (field.decode("utf-8", "replace") for field, _ in cut(record, delimiter, delimiter))
-    return [_QUOTED.sub(lambda m: m[1].replace('""', '"') + m[2], field) for field in fields]
+def _first_rows(start: str, delimiter: str) -> tuple[list[list[str]], int]:
+    """Return the first records that are not blank, and the number of lines up to the first."""
+    text = squeeze_white(start.encode()).decode() if delimiter == WHITE else start
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter[-1])
+    rows, n_lines = [], 0
+    for row in reader:
+        if len(row) > 1 or any(map(str.strip, row)):
+            rows.append(row)
+            n_lines = n_lines or reader.line_num
+            if len(rows) > (_RECORDS if len(start) <= _SAMPLE else _LONG_RECORDS):
+                break
+    # The last may be truncated.
+    return (rows[:-1] or rows if len(start) >= _SAMPLE else rows), n_lines

@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from filelock import FileLock, Timeout
+
 import sgpmic
 from sgpmic.storage.model_file import write_bytes
-from sgpmic.storage.run_folder import FolderLock, RunFolderError
 
 _FORMAT = "sgpmic paper results"
 _VERSION = 1
@@ -93,11 +94,13 @@ class ResultsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._records: dict[tuple[Case, int, str], Record] = {}
-        self._lock = FolderLock(path.parent)
+        self._lock = FileLock(path.parent / ".lock", timeout=0)
         try:
             self._lock.acquire()
-        except RunFolderError as error:
-            raise ResultsError(str(error)) from None
+        except Timeout:
+            raise ResultsError(
+                f"Another process is writing to {path.parent}; wait for it to end."
+            ) from None
         try:
             self._read()
         except BaseException:

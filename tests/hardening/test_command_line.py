@@ -12,10 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
-from tests.cli.helpers import cheaply, environment, here, values, write_csv
+from tests.cli.helpers import cheaply, command, environment, here, values, write_csv
 from tests.hardening.conftest import QUICK
 
 import sgpmic
+from sgpmic.storage.run_folder import RunFolder
 
 #: Presses Ctrl-C when a module begins to be imported.
 EARLY = """
@@ -140,3 +141,20 @@ def test_control_characters_from_files_do_not_reach_the_terminal(tmp_path: Path)
         assert not control, words
         if words[0] in ("fit", "info", "predict"):
             assert "x1b" in done.output, "it is shown, so that it can be found"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no such device")
+def test_a_full_screen_does_not_end_a_fit(table: Path, tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command("fit", table, *QUICK, "--out", tmp_path / "run"),
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=300,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert RunFolder(tmp_path / "run").read_record()["data"]["rows"] == 60

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -59,6 +60,45 @@ def one_sentence(what: object, doing: str = "written") -> Iterator[None]:
         raise fail(str(error)) from None
     except OSError as error:
         raise fail(f"{what} cannot be {doing}: {error.strerror or error}.") from None
+
+
+def prepare_process() -> None:
+    """Ignore write errors of the output streams."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is not None:
+            setattr(sys, name, Screen(getattr(sys, name)))
+
+
+class Screen:
+    """Stream wrapper that drops output on write errors, and escapes what it cannot encode.
+
+    The disk may be full, or the program that reads may have stopped.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")
+
+    def write(self, text: str) -> int:
+        """Write text, or drop it."""
+        self._attempt(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the buffer."""
+        self._attempt(self._stream.flush)
+
+    def _attempt(self, action: Any, *text: str) -> None:
+        try:
+            action(*text)
+        except OSError:
+            # Redirect to devnull, else Python retries at exit to flush the buffer, and complains.
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 _count = partial(Option, metavar="NUMBER")

@@ -33,6 +33,7 @@ def join_job(processes: int, device: str) -> CommandJob:
             raise typer.Exit(launch(command, processes))
         if not is_alone:
             divert_runtime_output()
+            opt.prepare_process()  # again, for the diverted streams
         job = CommandJob(initialize())
     except JobError as error:
         raise fail(str(error), error.code) from None

@@ -14,9 +14,9 @@ def main() -> None:
     # During imports there is nothing to save, and a KeyboardInterrupt in the middle of one would be
     # shown, or swallowed, by the importing code.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    from sgpmic.cli.options import prepare_process
+
+    prepare_process()
     from sgpmic.cli.app import app
 
     try:

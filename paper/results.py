@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import sgpmic
 from sgpmic.storage.model_file import write_bytes
-from sgpmic.storage.run_folder import FolderLock, RunFolderError
+from sgpmic.storage.run_folder import RunFolder, RunFolderError
 
 _FORMAT = "sgpmic paper results"
 _VERSION = 1
@@ -93,7 +93,7 @@ class ResultsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._records: dict[tuple[Case, int, str], Record] = {}
-        self._lock = FolderLock(path.parent)
+        self._lock = RunFolder(path.parent)
         try:
             self._lock.acquire()
         except RunFolderError as error:

@@ -88,14 +88,14 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._acquire()
+            self.acquire()
             _remove(self._unfinished)
             self._check(force=force, resume=resume)
             self._unfinished.mkdir()
             if not resume:
                 self._remove_checkpoint()
         except BaseException as error:
-            self._release()
+            self.release()
             if isinstance(error, OSError):
                 why = f"The folder {self.path} cannot be written to: {error.strerror}."
                 raise RunFolderError(why) from None
@@ -105,9 +105,10 @@ class RunFolder:
         """Clean up and release the lock of :meth:`make_ready`, whether the fit completed or not."""
         with suppress(OSError):  # the next fit retries
             _remove(self._unfinished)
-        self._release()
+        self.release()
 
-    def _acquire(self) -> None:
+    def acquire(self) -> None:
+        """Acquire the lock on the folder, or raise a RunFolderError if another process holds it."""
         try:
             self._lock.acquire()
         except Timeout:
@@ -119,7 +120,8 @@ class RunFolder:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
                 raise  # else, the file system does not support locks
 
-    def _release(self) -> None:
+    def release(self) -> None:
+        """Release the lock if this process holds it."""
         if self._lock.is_locked:
             with suppress(OSError):
                 os.unlink(self._lock.lock_file)
@@ -128,11 +130,11 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock on the folder."""
-        self._acquire()
+        self.acquire()
         try:
             yield
         finally:
-            self._release()
+            self.release()
 
     def _check(self, *, force: bool, resume: bool) -> None:
         # Ignore partial files left by a killed process.

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import sys
+from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -171,6 +172,17 @@ def test_a_model_of_an_earlier_version() -> None:
     assert display.expected_ is None
     assert set(display.chosen_.get_xdata()) == {1}
     assert display.ax_.get_xlim()[0] < 1.0
+
+
+def test_files_of_an_earlier_version_call_the_probability_certainty(
+    model: SGPMIC, tmp_path: Path
+) -> None:
+    old = copy.copy(model)
+    certainty = {"certainty" if k == "probability" else k: v for k, v in OLD_NUMBERS.items()}
+    old._number_of_clusters = certainty
+    old.save(tmp_path / "model.sgpmic")
+    display = SGPMIC.load(tmp_path / "model.sgpmic").plot_number_of_clusters()
+    assert display.found == OLD_NUMBERS
 
 
 def test_given_axes_are_drawn_on(chosen: SGPMIC) -> None:

@@ -130,7 +130,7 @@ def test_a_bad_row_late_in_the_file_leaves_no_output(run: Path, tmp_path: Path) 
     lines = ["height,width,depth", *["1,2,3"] * 20_000, "1,oops,3"]
     path.write_text("\n".join(lines) + "\n")
     sentence = refused(sgpmic("predict", run, path, "--out", tmp_path / "o.csv"))
-    for part in ("line 20002", "'width'"):
+    for part in ("(row 20001)", "'width'"):
         assert part in sentence
     assert "--drop" not in sentence, "predict has no such option"
     assert list(tmp_path.iterdir()) == [path]

@@ -89,7 +89,7 @@ def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array
     found = {}
     for names, texts, numbers in _cast_together(columns):
         odd = pc.or_kleene(pc.match_substring_regex(texts, _CODE), pc.invert(pc.is_finite(numbers)))
-        odd = odd.fill_null(False).to_numpy(zero_copy_only=False).reshape(len(names), -1)
+        odd = (_floats(odd) == 1.0).reshape(len(names), -1)
         n_rows = odd.shape[1]
         for j in np.flatnonzero(~odd.any(axis=1)).tolist():
             found[names[j]] = numbers.slice(j * n_rows, n_rows)

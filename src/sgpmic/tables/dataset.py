@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -41,11 +41,15 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 20_000
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True)
+class Block:
     """Consecutive rows: numbers of shape (n_rows, n_features), and one list per text column."""
 
     values: Floats
     texts: list[list[str]]
+
+    def __len__(self) -> int:
+        return len(self.values)
 
 
 @dataclass(frozen=True)
@@ -244,7 +248,7 @@ def read_whole(
     n_rows = 0
     for part in read_blocks(reader, encoder, features, texts, notes):
         parts.append(part)
-        n_rows += len(part.values)
+        n_rows += len(part)
         if reader.n_rows is None:
             check_memory(reader.path, 8 * n_features * n_rows)
     columns = zip(*(part.texts for part in parts), strict=True)
@@ -252,8 +256,8 @@ def read_whole(
     values = np.empty((n_rows, n_features))
     while parts:  # emptied along the way, so that memory never holds everything twice
         part = parts.pop()
-        n_rows -= len(part.values)
-        values[n_rows : n_rows + len(part.values)] = part.values
+        n_rows -= len(part)
+        values[n_rows : n_rows + len(part)] = part.values
     ids = None if id_name is None else words[0]
     labels = None if label_name is None else read_label(words[-1])[0]
     said = tuple(dict.fromkeys(notes))

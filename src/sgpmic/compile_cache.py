@@ -47,7 +47,8 @@ _given_up = False
 #: Keeps several threads from issuing the same warning.
 _warning_once = threading.Lock()
 _DIGEST_BYTES = hashlib.sha256().digest_size
-#: Maximum number of programs kept in memory; each takes about 17 MB.
+#: Maximum number of programs kept in memory. Each takes about 17 MB and two hundred memory maps, of
+#: which Linux allows a process 65 530; beyond these the compiler aborts.
 MOST_PROGRAMS = 60
 
 #: XLA compiler options, by kind of device. On a GPU, slices are fused into matrix products without
@@ -77,19 +78,16 @@ class Program(Generic[_R]):
     def __init__(self, function: Callable[..., _R]) -> None:
         self.function = function
         self._begun: dict[Any, Future[Callable[..., _R]]] = {}  # by call signature
-        self._lock = threading.Lock()
         update_wrapper(self, function)
         _programs.append(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> _R:
         """Call the function, compiling it first if necessary."""
         key, leaves = _key(args, kwargs)
-        with self._lock:
-            program = self._begun.get(key)
-            if is_new := program is None:
-                program = self._begun[key] = Future()
-        if is_new:
-            self._compile(program, key, leaves)
+        new: Future[Callable[..., _R]] = Future()
+        program = self._begun.setdefault(key, new)  # atomic: one of several threads compiles
+        if program is new:
+            self._compile(new, key, leaves)
         return program.result()(*filter(_is_array, leaves))
 
     def prepare(self, *args: Any, **kwargs: Any) -> bool:
@@ -100,15 +98,14 @@ class Program(Generic[_R]):
         """
         key, leaves = _key(args, kwargs)
         _, _, device, settings = key
-        with self._lock:
-            if device.platform != "cpu" or key in self._begun:
-                return False
-            program = self._begun[key] = Future()
+        new: Future[Callable[..., _R]] = Future()
+        if device.platform != "cpu" or self._begun.setdefault(key, new) is not new:
+            return False
 
         def compile_like_caller() -> None:  # these JAX settings are thread-local
             double = double_precision() if settings[0] else nullcontext()
             with double, jax.default_device(device):
-                self._compile(program, key, leaves)
+                self._compile(new, key, leaves)
 
         threading.Thread(target=compile_like_caller, name="compiling").start()
         return True
@@ -240,26 +237,18 @@ def _nodes(structure: Any) -> Any:
 def compiler_options(platform: str) -> dict[str, str | bool]:
     """Return the options for a kind of device that this version of XLA supports."""
     known: dict[str, str | bool] = {}
-    every = _COMPILER_OPTIONS.get(platform, {})
-    for options in (every, *({name: value} for name, value in every.items())):
+    for name, value in _COMPILER_OPTIONS.get(platform, {}).items():
         with suppress(Exception):  # XLA raises several kinds
-            jax.jit(lambda x: x, compiler_options=options)(0)
-            known |= options
-            if options is every:
-                break
+            jax.jit(lambda x: x, compiler_options={name: value})(0)
+            known[name] = value
     return known
 
 
 def release_programs() -> None:
-    """Clear the compilation caches if there are many programs, or half the memory maps are used.
-
-    A fit of a new shape takes about a thousand maps. Linux allows a process 65 530, beyond which
-    the compiler aborts.
-    """
-    if _share_of_maps() > 0.5 or sum(map(len, _programs)) > MOST_PROGRAMS:
+    """Clear the compilation caches if there are many programs."""
+    if sum(map(len, _programs)) > MOST_PROGRAMS:
         clear_programs()
-        with suppress(AttributeError, OSError):  # glibc only
-            # Otherwise the freed memory is not returned to the system.
+        with suppress(AttributeError, OSError):  # only glibc keeps the freed memory
             ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -268,13 +257,6 @@ def clear_programs() -> None:
     for program in _programs:
         program.clear_cache()
     gc.collect()
-
-
-def _share_of_maps() -> float:
-    with suppress(OSError, ValueError):  # not Linux
-        allowed = int(Path("/proc/sys/vm/max_map_count").read_text())
-        return Path("/proc/self/maps").read_bytes().count(b"\n") / allowed
-    return 0.0
 
 
 def keepable(kind: type[_T]) -> type[_T]:

@@ -105,25 +105,6 @@ def test_a_device_can_be_forced(table: Floats, quick_fit: Fit, tmp_path: Path) -
             model.set_params(computation__device="gpu").transform(table)
 
 
-@pytest.mark.slow
-def test_many_shapes_do_not_use_up_the_memory_maps(
-    table: Floats, quick_fit: Fit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Compiled programs are let go before Linux's limit is reached, and only then."""
-    em_iteration.clear_cache()
-    quick_fit(table, max_iter=1)
-    quick_fit(table, max_iter=1, n_inducing=9)
-    assert len(em_iteration) == 2
-    read = Path.read_text
-
-    def scarce(path: Path, *arguments: Any, **options: Any) -> str:
-        return "1000" if path.name == "max_map_count" else read(path, *arguments, **options)
-
-    monkeypatch.setattr(Path, "read_text", scarce)
-    quick_fit(table, max_iter=1)
-    assert len(em_iteration) == 1
-
-
 def run(code: str, timeout: float = 300.0) -> str:
     done = subprocess.run(
         [sys.executable, "-c", code],

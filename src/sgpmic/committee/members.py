@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from heapq import heappop, heappush
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -287,30 +288,56 @@ def genie(geometry: Geometry, k: int, gini_limit: float, tree: str = "tree") -> 
 
 
 def _merge_order(geometry: Geometry, gini_limit: float, tree: str) -> Ints:
-    """Return the edges of a tree in the order of Genie's merges along them."""
-    n, (start, end, _) = len(geometry), getattr(geometry, tree)
-    ends = np.stack([start, end])  # then the clusters at the ends of the edges
-    size, number = np.ones(n, np.int64), np.zeros(n + 1, np.int64)  # number of clusters by size
-    number[1] = n
-    is_left, order = np.ones(n - 1, dtype=bool), np.zeros(n - 1, np.int64)
+    n, (starts, ends, _) = len(geometry), getattr(geometry, tree)
+    start, end = starts.tolist(), ends.tolist()  # lists: faster for single elements
+    root, size, n_of_size = list(range(n)), [1] * n, {1: n}
+    edges: list[list[int]] = [[] for _ in range(n)]  # heaps of the edges that leave a cluster
+    for edge in range(n - 1):
+        edges[start[edge]].append(edge)
+        edges[end[edge]].append(edge)
+    # Heaps of clusters, with their shortest edges, by size; some of the clusters may be no more.
+    of_size = {1: sorted((own[0], row) for row, own in enumerate(edges))}
+    differences = 0  # the sum of |size_i - size_j| over pairs of clusters
+    done, order, shortest = [False] * n, [], 0  # the last entry is a sentinel
+
+    def cluster(row: int) -> int:
+        while root[row] != row:
+            root[row] = row = root[root[row]]
+        return row
+
+    def distance_to_others(mine: int) -> int:
+        return sum(count * abs(mine - size) for size, count in n_of_size.items())
+
     for step in range(n - 1):
-        candidates = is_left
-        sizes = np.flatnonzero(number)
-        of_size = number[sizes]
-        rows = of_size * sizes
-        # Σ |size_i - size_j| over pairs of clusters, and the limit on the Gini index of the sizes
-        differences = of_size @ (sizes * (np.cumsum(of_size) - of_size) - np.cumsum(rows) + rows)
-        if differences > gini_limit * n * (n - step - 1):
-            candidates = is_left & (size[ends] == sizes[0]).any(axis=0)
-        order[step] = edge = int(candidates.argmax())  # edges are sorted by length
-        is_left[edge] = False
-        kept, joined = ends[:, edge]
-        number[size[kept]] -= 1
-        number[size[joined]] -= 1
-        size[kept] += size[joined]
-        number[size[kept]] += 1
-        ends[ends == joined] = kept
-    return order
+        edge = shortest
+        if differences > gini_limit * n * (n - step - 1):  # the Gini index of n - step sizes
+            smallest = min(n_of_size)
+            waiting = of_size[smallest]
+            while root[waiting[0][1]] != waiting[0][1] or size[waiting[0][1]] != smallest:
+                heappop(waiting)
+            edge = waiting[0][0]
+        a, b = cluster(start[edge]), cluster(end[edge])
+        for removed in (size[a], size[b]):
+            n_of_size[removed] -= 1
+            if not n_of_size[removed]:
+                del n_of_size[removed]
+            differences -= distance_to_others(removed)
+        merged = size[a] + size[b]
+        differences += distance_to_others(merged)
+        n_of_size[merged] = n_of_size.get(merged, 0) + 1
+        order.append(edge)
+        done[edge] = True
+        large, small = (a, b) if len(edges[a]) >= len(edges[b]) else (b, a)
+        root[small], size[large], own = large, merged, edges[large]
+        for other in edges[small]:
+            heappush(own, other)
+        while own and done[own[0]]:
+            heappop(own)
+        if own:
+            heappush(of_size.setdefault(merged, []), (own[0], large))
+        while done[shortest]:
+            shortest += 1
+    return np.array(order, np.int64)
 
 
 def _ends(links: Ints) -> Ints:

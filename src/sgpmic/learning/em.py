@@ -212,8 +212,8 @@ def run_em(
     """
     settings, group, rows, _, log_volume, *_ = problem
     max_iter, tol = settings.max_iter, settings.tol
-    report = [partial(print, flush=True)] if settings.verbose else []
-    callbacks = [*settings.em.callbacks, *report]
+    callbacks: list[Callable[[Progress], object]] = list(settings.em.callbacks)
+    callbacks += [partial(print, flush=True)] if settings.verbose else []
     began = time.perf_counter() - (fit.history[-1]["seconds"] if fit.history else 0.0)
     while not fit.ended and len(fit.history) < max_iter:
         number = len(fit.history) + 1

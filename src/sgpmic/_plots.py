@@ -203,30 +203,6 @@ class PlotsMixin:
 
         return plots.MembershipsDisplay.from_estimator(self, X, ax=ax)
 
-    def plot_committee(self: Any, *, ax: Axes | None = None) -> plots.CommitteeDisplay:
-        """Plot the weight of each committee member and its agreement with the committee.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None for a new figure
-        """
-        from sgpmic import plots
-
-        return plots.CommitteeDisplay.from_estimator(self, ax=ax)
-
-    def plot_number_of_clusters(
-        self: Any, *, ax: Axes | None = None
-    ) -> plots.NumberOfClustersDisplay:
-        """Plot how ``n_clusters='auto'`` chose the number of clusters.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None for a new figure
-        """
-        from sgpmic import plots
-
-        return plots.NumberOfClustersDisplay.from_estimator(self, ax=ax)
-
     def plot_profiles(
         self: Any, X: ArrayLike | None = None, *, n_features: int = 10, ax: Axes | None = None
     ) -> plots.ProfilesDisplay:
@@ -243,17 +219,3 @@ class PlotsMixin:
         from sgpmic import plots
 
         return plots.ProfilesDisplay.from_estimator(self, X, n_features=n_features, ax=ax)
-
-    def plot_bound(self: Any, *, ax: Axes | None = None) -> plots.BoundDisplay:
-        """Plot the bound over the iterations of each start.
-
-        The selected start may not have the highest bound: the fit that agrees best with the others
-        is selected, unless ``start__selection='bound'``.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, or None for a new figure
-        """
-        from sgpmic import plots
-
-        return plots.BoundDisplay.from_estimator(self, ax=ax)

@@ -15,19 +15,14 @@ from sklearn.exceptions import NotFittedError
 
 from sgpmic import EM, SGPMIC, Committee, Start
 from sgpmic.plots import (
-    CommitteeDisplay,
     MembershipsDisplay,
-    NumberOfClustersDisplay,
     ProfilesDisplay,
 )
 
 METHODS = (
     "plot_embedding",
     "plot_memberships",
-    "plot_committee",
-    "plot_number_of_clusters",
     "plot_profiles",
-    "plot_bound",
 )
 
 MEMBERS = [
@@ -56,16 +51,6 @@ def chosen(model: SGPMIC) -> SGPMIC:
 
 def legend_of(ax: Any) -> list[str]:
     return [text.get_text() for text in ax.get_legend().get_texts()]
-
-
-def test_the_bound(model: SGPMIC) -> None:
-    display = model.plot_bound()
-    assert len(display.lines_) == 2
-    drawn = np.concatenate([line.get_ydata()[1::2] for line in display.lines_])
-    np.testing.assert_allclose(drawn, model.history_["bound"])
-    kept = [", kept)" in name for name in legend_of(display.ax_)]
-    assert kept == [start["kept"] for start in model.starts_]
-    assert f"agreement {model.starts_[0]['agreement']:.2f}" in legend_of(display.ax_)[0]
 
 
 def test_the_profiles(model: SGPMIC, frame: pd.DataFrame) -> None:
@@ -145,35 +130,6 @@ def test_memberships_of_given_rows(model: SGPMIC, frame: pd.DataFrame) -> None:
     np.testing.assert_allclose(model.plot_memberships(rows).memberships, model.predict_proba(rows))
 
 
-def test_the_committee(chosen: SGPMIC, model: SGPMIC) -> None:
-    display = chosen.plot_committee()
-    assert [bar.get_width() for bar in display.bars_] == [0.6, 0.4]
-    np.testing.assert_allclose(display.marks_.get_xdata(), [0.9, -0.1])
-    assert [text.get_text() for text in display.ax_.get_yticklabels()] == ["Ward", "k-means"]
-    assert display.ax_.get_xlim()[0] < -0.1
-    assert display.ax_.yaxis_inverted()
-    with pytest.raises(ValueError, match=r"committee=Committee\(\)"):
-        CommitteeDisplay.from_estimator(model)
-
-
-def test_the_number_of_clusters(chosen: SGPMIC, model: SGPMIC) -> None:
-    display = chosen.plot_number_of_clusters()
-    np.testing.assert_allclose(display.expected_.get_xydata(), [[1, 0.0], [2, 0.5], [3, 0.9]])
-    assert [bar.get_height() for bar in display.probability_] == [0.1, 0.2, 0.7]
-    np.testing.assert_allclose(display.chosen_.get_xydata(), [[3, 0.9]])
-    assert {"expected adjusted Rand index", "chosen: 3"} <= {*legend_of(display.ax_)}
-    with pytest.raises(ValueError, match="n_clusters='auto'"):
-        model.plot_number_of_clusters()
-
-
-def test_a_model_of_an_earlier_version() -> None:
-    display = NumberOfClustersDisplay(OLD_NUMBERS).plot()
-    assert [bar.get_height() for bar in display.probability_] == [0.8, 0.95, 0.7]
-    assert display.expected_ is None
-    assert set(display.chosen_.get_xdata()) == {1}
-    assert display.ax_.get_xlim()[0] < 1.0
-
-
 def test_files_of_an_earlier_version_call_the_probability_certainty(
     model: SGPMIC, tmp_path: Path
 ) -> None:
@@ -181,8 +137,7 @@ def test_files_of_an_earlier_version_call_the_probability_certainty(
     certainty = {"certainty" if k == "probability" else k: v for k, v in OLD_NUMBERS.items()}
     old._number_of_clusters = certainty
     old.save(tmp_path / "model.sgpmic")
-    display = SGPMIC.load(tmp_path / "model.sgpmic").plot_number_of_clusters()
-    assert display.found == OLD_NUMBERS
+    assert SGPMIC.load(tmp_path / "model.sgpmic")._number_of_clusters == OLD_NUMBERS
 
 
 def test_given_axes_are_drawn_on(chosen: SGPMIC) -> None:

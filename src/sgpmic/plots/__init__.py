@@ -6,19 +6,13 @@ Every display is created by ``from_estimator`` or from arrays, has a method ``pl
 """
 
 from sgpmic.plots.clusters import (
-    BoundDisplay,
-    CommitteeDisplay,
     MembershipsDisplay,
-    NumberOfClustersDisplay,
     ProfilesDisplay,
 )
 from sgpmic.plots.embedding import EmbeddingDisplay
 
 __all__ = [
-    "BoundDisplay",
-    "CommitteeDisplay",
     "EmbeddingDisplay",
     "MembershipsDisplay",
-    "NumberOfClustersDisplay",
     "ProfilesDisplay",
 ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from sgpmic._types import Floats, Ints
 from sgpmic._words import plural
-from sgpmic.colors import N_COLORS, distinct_colors, style_of
+from sgpmic.colors import N_COLORS, distinct_colors
 from sgpmic.plots import base
-from sgpmic.plots.base import Display, add_legend, finish, ink, is_dark
+from sgpmic.plots.base import Display, add_legend, finish, is_dark
 from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import compare_columns
 from sgpmic.report.statistics import cluster_profiles, strongest_first
@@ -22,7 +21,6 @@ from sgpmic.report.words import shorten, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
 
 #: If there are more rows, every second, third, … is drawn.
 MOST_BARS = 2_000
@@ -206,169 +204,4 @@ class ProfilesDisplay(Display):
         ax.set_yticks(range(len(shown)), [*map(base.plain, features)])
         ax.tick_params(length=0)
         self.figure_.colorbar(self.image_, ax=ax, label="effect size against all other rows")
-        return self
-
-
-@dataclass(eq=False, repr=False)
-class CommitteeDisplay(Display):
-    """Bar chart of the committee members' weights, with markers for their agreement.
-
-    Parameters
-    ----------
-    members : sequence of dict
-        As ``SGPMIC.committee_``: 'name', 'weight' and 'agreement' of every member.
-
-    Attributes
-    ----------
-    bars_ : BarContainer
-    marks_ : Line2D
-    """
-
-    members: Sequence[dict[str, Any]]
-
-    @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the committee of a fitted model (:meth:`sgpmic.SGPMIC.plot_committee`)."""
-        check_is_fitted(estimator)
-        if not estimator._committee:
-            raise ValueError(
-                "No committee has voted on this model, so there is nothing to plot: fit with "
-                "committee=Committee()."
-            )
-        voted = [member for member in estimator._committee if "reason" not in member]
-        return cls(voted).plot(ax=ax)
-
-    def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw on the given axes, or on a new figure."""
-        ax = self._draw_on(ax, 7.5, 1.7 + 0.3 * len(self.members))
-        weights, agreement = (
-            [float(member[k]) for member in self.members] for k in ("weight", "agreement")
-        )
-        places = range(len(self.members))
-        blue, orange = distinct_colors(2, dark=is_dark(ax))
-        weight = "weight of its vote (weights sum to 1)"
-        self.bars_ = ax.barh(places, weights, 0.62, color=blue, label=weight)
-        agrees = "agreement with the committee’s clusters (adjusted Rand index)"
-        self.marks_ = ax.plot(agreement, places, "D", color=orange, label=agrees)[0]
-        self.marks_.set(markeredgecolor=ink(ax), markeredgewidth=0.6, clip_on=False)
-        ax.set_yticks(places, [str(member["name"]) for member in self.members])
-        ax.set_ylim(len(places) - 0.5, -0.5)  # the largest weight on top
-        ax.set_xlim(min(0.0, min(agreement) - 0.02), 1.0)
-        finish(ax, "", "")
-        ax.grid(visible=False, axis="y")
-        ax.tick_params(axis="y", length=0)
-        above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "fontsize": "small"}
-        ax.legend(handles=[self.bars_, self.marks_], frameon=False, **above)
-        return self
-
-
-@dataclass(eq=False, repr=False)
-class NumberOfClustersDisplay(Display):
-    """Bar chart of the probability of every number of clusters, with the chosen number.
-
-    Parameters
-    ----------
-    found : dict
-        As ``SGPMIC.number_of_clusters_``: 'chosen', 'candidates', 'probability', 'expected'.
-
-    Attributes
-    ----------
-    expected_ : Line2D or None
-        The expected adjusted Rand index with the true clusters for every number; None for models
-        of an earlier version.
-    probability_ : BarContainer
-    chosen_ : Line2D
-        The marker of the chosen number.
-    """
-
-    found: dict[str, Any]
-
-    @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the choice of the number (:meth:`sgpmic.SGPMIC.plot_number_of_clusters`)."""
-        check_is_fitted(estimator)
-        if estimator._number_of_clusters is None:
-            raise ValueError(
-                "The number of clusters of this model was given, not found: fit with "
-                "n_clusters='auto' to compare numbers."
-            )
-        return cls(estimator._number_of_clusters).plot(ax=ax)
-
-    def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw on the given axes, or on a new figure."""
-        ax = self._draw_on(ax, 6.5, 3.8)
-        numbers, chosen = self.found["candidates"], self.found["chosen"]
-        blue, orange, green = distinct_colors(3, dark=is_dark(ax))
-        probability = self.found["probability"]
-        bars: dict[str, Any] = {"width": 0.6, "color": orange, "alpha": 0.75}
-        self.probability_ = ax.bar(numbers, probability, label="probability", **bars)
-        self.expected_: Line2D | None = None
-        if "expected" in self.found:
-            style: Any = {"color": blue, "label": "expected adjusted Rand index"}
-            self.expected_ = ax.plot(numbers, self.found["expected"], "o-", **style)[0]
-        decisive = self.found.get("expected", probability)  # its largest value is chosen
-        # In models of earlier versions, one cluster is not among the candidates.
-        height = dict(zip(numbers, decisive, strict=True)).get(chosen, 0.0)
-        self.chosen_ = ax.plot([chosen], [height], "o", markersize=14, label=f"chosen: {chosen}")[0]
-        self.chosen_.set(markerfacecolor="none", markeredgecolor=green, markeredgewidth=2.2)
-        finish(ax, "number of clusters", "")
-        ax.set_ylim(0.0, 1.05)
-        if numbers and max(numbers) <= 20:
-            ax.set_xticks(range(min(chosen, *numbers), max(numbers) + 1))
-        add_legend(ax, beside=False)
-        return self
-
-
-@dataclass(eq=False, repr=False)
-class BoundDisplay(Display):
-    """Line plot of the bound after every E-step and M-step of every start.
-
-    Parameters
-    ----------
-    history : mapping of str to list
-        As ``SGPMIC.history_``.
-    starts : sequence of dict
-        As ``SGPMIC.starts_``.
-
-    Attributes
-    ----------
-    lines_ : list of Line2D
-        One per start.
-    """
-
-    history: Mapping[str, Any]
-    starts: Sequence[dict[str, Any]]
-
-    @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> Self:
-        """Draw the bound of a fitted model (:meth:`sgpmic.SGPMIC.plot_bound`)."""
-        check_is_fitted(estimator)
-        return cls(estimator.history_, estimator.starts_).plot(ax=ax)
-
-    def plot(self, *, ax: Axes | None = None) -> Self:
-        """Draw on the given axes, or on a new figure."""
-        ax = self._draw_on(ax, 6.5, 3.6)
-        from matplotlib.ticker import MaxNLocator
-
-        fields = ("start", "iteration", "bound_after_e", "bound")
-        numbers, iterations, after_e, bound = (np.asarray(self.history[k]) for k in fields)
-        self.lines_: list[Line2D] = []
-        for place, (number, start) in enumerate(zip(np.unique(numbers), self.starts, strict=True)):
-            mine, kept = numbers == number, bool(start["kept"])
-            name = f"{start['embedding']} + {start['memberships']}"
-            if len(self.starts) > 1:
-                name += f" (agreement {start['agreement']:.2f}{', kept' if kept else ''})"
-            self.lines_ += ax.plot(
-                np.stack([iterations - 0.5, iterations], axis=1)[mine].ravel(),
-                np.stack([after_e, bound], axis=1)[mine].ravel(),
-                color=style_of(place, dark=is_dark(ax))[0],
-                linewidth=2.2 if kept else 1.0,
-                linestyle="-" if kept else "--",
-                marker="o" if kept else None,
-                markersize=3,
-                label=name,
-            )
-        finish(ax, "EM iteration (half iterations: after the E-steps)", "bound")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.legend(frameon=False, loc="lower right")
         return self

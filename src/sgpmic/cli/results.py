@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
@@ -348,18 +349,33 @@ class FitDisplay(Progress):
         self.update(self._task, description=f"done: {words}", completed=self.tasks[0].total)
 
 
-#: Rows formatted at a time, to limit memory.
-_PART = 65_536
+#: Up to this many rows, the standard library writes: Arrow imports pandas if it is installed.
+_FEW = 10_000
 
 
 def table_bytes(columns: Mapping[str, Any], *, header: bool = True) -> bytes:
-    """Format columns of equal length as CSV, with numbers as in Python's ``repr``."""
+    """Format columns of equal length as CSV."""
     arrays = [np.asarray(values) for values in columns.values()]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if header:
         writer.writerow(columns)
-    for first in range(0, len(arrays[0]), _PART):
-        parts = (array[first : first + _PART].tolist() for array in arrays)
-        writer.writerows(zip(*parts, strict=True))
-    return text.getvalue().encode()
+    if len(arrays[0]) <= _FEW:
+        writer.writerows(zip(*(array.tolist() for array in arrays), strict=True))
+        return text.getvalue().encode()
+    import pyarrow as pa
+    import pyarrow.csv  # two to three times as fast
+
+    def known(values: NDArray[Any]) -> Any:
+        return (
+            values
+            if values.dtype.kind not in "OU"
+            else [None if v == "" else v for v in values.tolist()]
+        )
+
+    whole = pa.BufferOutputStream()
+    whole.write(text.getvalue().encode())
+    table = pa.table([pa.array(known(array)) for array in arrays], names=list(columns))
+    options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
+    pyarrow.csv.write_csv(table, whole, options)
+    return bytes(whole.getvalue())

@@ -105,12 +105,7 @@ def _rows(adata: AnnData, use_rep: str | None, n_pcs: int | None) -> tuple[str, 
     if name not in adata.obsm:
         raise KeyError(f"adata.obsm has no {name!r}, only {list(adata.obsm)}.")
     rows = adata.obsm[name]
-    if n_pcs is None:
-        return name, rows
-    if not 1 <= n_pcs <= rows.shape[1]:
-        raise ValueError(f"n_pcs is {n_pcs}, but adata.obsm[{name!r}] has {rows.shape[1]} columns.")
-    # The representation may be a data frame.
-    return name, rows.iloc[:, :n_pcs] if hasattr(rows, "iloc") else rows[:, :n_pcs]
+    return name, getattr(rows, "iloc", rows)[:, :n_pcs]  # it may be a data frame
 
 
 def _store(model: SGPMIC, adata: AnnData, key: str, asked: dict[str, Any]) -> None:

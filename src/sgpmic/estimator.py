@@ -137,15 +137,19 @@ class SGPMIC(PlotsMixin, PredictionsMixin, ClusterMixin, BaseEstimator, FormerNa
         Description of each cluster: 'cluster', 'rows', 'name', 'sentence', and a 'rule' of at most
         three conditions with its 'precision' and 'coverage'. Computed on first access, from a
         random sample of 20 000 rows if there are more; 'described' counts those of the cluster.
-    n_iter_, converged_ : int, bool
-        Number of EM iterations of the selected start, and whether it converged.
+    n_iter_ : int
+        Number of EM iterations of the selected start.
+    converged_ : bool
+        Whether the selected start converged.
     n_components_ : int
         Number of latent dimensions.
     weights_, means_, covariances_ : ndarrays of shape (n_clusters,), (n_clusters, \
 n_components_) and (n_clusters, n_components_, n_components_)
         The latent mixture.
-    kernels_, beta_ : list of Kernel, float
-        Learned kernels (one, or one for each cluster) and noise precision, for scaled features.
+    kernels_ : list of Kernel
+        Learned kernels, for scaled features: one, or one for each cluster.
+    beta_ : float
+        Noise precision, for scaled features.
     inducing_ : ndarray of shape (n_inducing, n_components_)
         Inducing points in the latent space.
     scaler_ : Scaler
@@ -155,8 +159,10 @@ n_components_) and (n_clusters, n_components_, n_components_)
     encoder_ : TableEncoder or None
         Encoder that every method applies to its input rows if ``fit`` was given a table of more
         than plain numbers.
-    n_features_in_, feature_names_in_ : int, ndarray of str of shape (n_features_in_,)
-        Number of columns of ``X``, before encoding, and their names, when all are strings.
+    n_features_in_ : int
+        Number of columns of ``X``, before encoding.
+    feature_names_in_ : ndarray of str of shape (n_features_in_,)
+        Their names, when all are strings.
 
     Notes
     -----

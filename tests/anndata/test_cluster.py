@@ -158,8 +158,6 @@ def test_counts_get_a_warning() -> None:
     ("options", "error", "words"),
     [
         ({"use_rep": "X_umap"}, KeyError, r"no 'X_umap', only \['X_pca'\]"),
-        ({"n_pcs": 9}, ValueError, "n_pcs is 9, but .* 4 columns"),
-        ({"n_pcs": 0}, ValueError, "n_pcs is 0"),
         ({"n_pcs": 2, "use_rep": "X"}, ValueError, "needs principal components"),
         ({"n_clusters": 50}, ValueError, "n_clusters"),
         ({"resolution": 1.0}, TypeError, "resolution"),

@@ -5,10 +5,7 @@ Every display is created by ``from_estimator`` or from arrays, has a method ``pl
 (:meth:`sgpmic.SGPMIC.plot_embedding` and the others) call ``from_estimator``.
 """
 
-from sgpmic.plots.clusters import (
-    MembershipsDisplay,
-    ProfilesDisplay,
-)
+from sgpmic.plots.clusters import MembershipsDisplay, ProfilesDisplay
 from sgpmic.plots.embedding import EmbeddingDisplay
 
 __all__ = [

@@ -16,12 +16,7 @@ import pyarrow.compute as pc
 
 from sgpmic._types import Floats, Ints
 from sgpmic._words import plural
-from sgpmic.tables.cell_text import (
-    MISSING,
-    MISSING_IN_NUMBERS,
-    MISSING_WORDS,
-    key,
-)
+from sgpmic.tables.cell_text import MISSING, MISSING_IN_NUMBERS, MISSING_WORDS, key
 from sgpmic.tables.errors import BadCells, TableError, check_names
 
 # Digits with a redundant leading zero are a code: a zip code, phone number or article number.
@@ -97,7 +92,7 @@ def _plain_numbers(columns: Mapping[str, pa.ChunkedArray]) -> dict[str, pa.Array
 
 
 def _cast_together(
-    columns: Mapping[str, pa.Array | pa.ChunkedArray], decimal: str = "."
+    columns: Mapping[str, pa.Array | pa.ChunkedArray],
 ) -> Iterator[tuple[list[str], pa.Array, pa.Array]]:
     """Yield names, text and numbers, both concatenated, of those text columns that are numeric."""
     # In one call, to save overhead per call; if that fails or is too much, in two halves.
@@ -109,20 +104,16 @@ def _cast_together(
         if not half or sum(column.nbytes for column in columns.values()) <= _MOST_BYTES:
             chunks = [c for column in columns.values() for c in getattr(column, "chunks", [column])]
             texts = pc.utf8_trim_whitespace(pa.concat_arrays(chunks))
-            numbers = _cast_or_none(texts, decimal)
+            numbers = _cast_or_none(texts)
     if numbers is not None:
         yield names, texts, numbers
     elif half:
         for part in (names[:half], names[half:]):
-            yield from _cast_together({name: columns[name] for name in part}, decimal)
+            yield from _cast_together({name: columns[name] for name in part})
 
 
-def _cast_or_none(texts: pa.Array, decimal: str) -> Any:
+def _cast_or_none(texts: pa.Array) -> Any:
     """Cast text to numbers, null for words for "missing"; None if that fails."""
-    if decimal != ".":
-        # A point is not a decimal separator then, see `parse_plain_number`.
-        texts = pc.replace_substring(texts, ".", "?")
-        texts = pc.replace_substring(texts, decimal, ".")
     for has_gaps in (False, True):
         if has_gaps:
             gaps = pc.is_in(pc.utf8_lower(texts), pa.array(sorted(MISSING_WORDS), pa.string()))

@@ -20,13 +20,7 @@ import pyarrow as pa
 
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
-from sgpmic.tables.columns import (
-    Column,
-    NumberEncoding,
-    YesNoEncoding,
-    naming_column,
-    used_names,
-)
+from sgpmic.tables.columns import Column, NumberEncoding, YesNoEncoding, naming_column, used_names
 from sgpmic.tables.conversions import cells_of, column_words, range_words, with_plain_numbers
 from sgpmic.tables.errors import BadCells, TableError, check_memory, list_names, raise_wrong
 from sgpmic.tables.kinds import read_label

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from sgpmic._types import Bools, Floats
 from sgpmic.exceptions import collected_warnings
+from sgpmic.tables.cell_text import find_decimal
 from sgpmic.tables.columns import Column, NumberEncoding, YesNoEncoding, naming_column, used_names
 from sgpmic.tables.conversions import cells_of, column_words, range_words, with_plain_numbers
 from sgpmic.tables.errors import BadCells, TableError, check_memory, list_names, raise_wrong
@@ -296,8 +297,10 @@ def _plain_numbers(columns: pa.Table, features: Sequence[str], first_row: int) -
     known = set(columns.column_names)
     for j, name in enumerate(features):
         if name in known:
+            cells = cells_of(columns.column(name))
+            number = NumberEncoding(decimal=find_decimal(cells.texts)[0])
             try:
-                values[:, j] = NumberEncoding().encode(cells_of(columns.column(name))).values[:, 0]
+                values[:, j] = number.read(cells)
             except BadCells as bad:
                 bad.row += first_row
                 wrong.append((name, f"is not numeric, it has {bad}"))

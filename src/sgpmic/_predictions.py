@@ -69,7 +69,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         embedding : ndarray of shape (n_samples, n_components_)
             NaN for rows without any value.
         """
-        return self._predictor.place(self._read_rows(X))[0]
+        Y = self._read_rows(X)
+        return self._predictor.place(Y)[0]
 
     @on_chosen_device
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -84,7 +85,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         memberships : ndarray of shape (n_samples, n_clusters)
             NaN for rows without any value.
         """
-        return self._predictor.place(self._read_rows(X))[1]
+        Y = self._read_rows(X)
+        return self._predictor.place(Y)[1]
 
     def predict(self, X: ArrayLike) -> Ints:
         """Return the most probable cluster of each row.
@@ -117,7 +119,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             Named tuple of ``labels``, ``memberships``, ``embedding``, ``log_density`` and
             ``unusual``. Rows without any value have the label -1 and NaN, and are not unusual.
         """
-        return self._predictor.assess(self._read_rows(X))
+        Y = self._read_rows(X)
+        return self._predictor.assess(Y)
 
     @on_chosen_device
     def inverse_transform(self, X: ArrayLike) -> Floats:
@@ -260,7 +263,8 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
                 "This model was fitted to a sparse matrix, whose cells without an entry are zeros "
                 "and not missing: there is nothing to impute."
             )
-        values, std = self._predictor.impute(self._read_rows(X))
+        Y = self._read_rows(X)
+        values, std = self._predictor.impute(Y)
         if self.encoder_ is None:
             return Imputation(values, std)
         low, high = (self.encoder_.inverse_transform(values + sign * std) for sign in (-1.0, 1.0))

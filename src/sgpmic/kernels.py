@@ -422,7 +422,7 @@ def get_kernel(kernel: str | Kernel) -> Kernel:
     if isinstance(kernel, str) and kernel in KERNELS:
         return KERNELS[kernel]()
     names = ", ".join(sorted(KERNELS))
-    problem = f"={kernel!r} is not known; use one of {names}, or an object of sgpmic.kernels."
+    problem = f"={kernel!r} is not known; use one of {names}."
     raise InvalidParameterError("kernel", problem)
 
 

@@ -299,12 +299,12 @@ def test_files_that_are_no_runs_are_not_replaced(tmp_path: Path) -> None:
 
 
 BAD_TABLES = {
-    "ragged": (b"a,b\n1,2\n3\n", ("line 3",)),
+    "ragged": (b"a,b\n1,2\n3\n", ("row 2",)),
     "text": (
         b"a,b\n1,2\n2,3\n3,4\n4,5\n5,6\n6,x\n",
-        ("row 6", "'b'", "(--category b), or leave it out (--drop b)"),
+        ("row 6", "'b'", "(--category, --number, …), or leave it out (--drop b)"),
     ),
-    "encoding": ("a,b\n1,é\n".encode("latin-1"), ("line 2", "UTF-8")),
+    "encoding": ("a,b\n1,é\n".encode("latin-1"), ("UTF-8",)),
     "rubbish": (bytes(range(256)) * 20, ()),
     "duplicate": (b"a,a\n1,2\n3,4\n", ("'a'",)),
     "empty": (b"", ("empty",)),
@@ -328,7 +328,7 @@ def test_bad_tables_get_one_sentence_with_the_place(tmp_path: Path, kind: str) -
 def test_other_things_that_are_no_tables(tmp_path: Path) -> None:
     (tmp_path / "zero.parquet").touch()
     for path, words in (
-        (tmp_path, "folder"),
+        (tmp_path, "not a regular file"),
         (tmp_path / "absent.csv", "absent.csv"),
         (tmp_path / "zero.parquet", "zero.parquet"),
     ):

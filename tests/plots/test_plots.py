@@ -141,7 +141,7 @@ def test_files_of_an_earlier_version_call_the_probability_certainty(
 
 
 def test_given_axes_are_drawn_on(chosen: SGPMIC) -> None:
-    _, all_axes = plt.subplots(2, 3)
+    _, all_axes = plt.subplots(1, 3)
     for name, ax in zip(METHODS, all_axes.flat, strict=True):
         display = getattr(chosen, name)(ax=ax)
         assert display.ax_ is ax

@@ -183,13 +183,13 @@ def test_missing_values_in_a_single_column(tmp_path: Path, word: str) -> None:
 @pytest.mark.parametrize("word", ["inf", "-Infinity", "1e999", "INF"])
 def test_infinite_values(tmp_path: Path, word: str) -> None:
     message = complaint(tmp_path, f"a,b\n1,2\n3,{word}\n")
-    sign = "-" * word.startswith("-")
-    assert f"column 'b' is not numeric, it has '{sign}inf' (row 2): correct" in message
+    shown = "inf" if word == "1e999" else word  # what Arrow has read is shown as a number
+    assert f"column 'b' is not numeric, it has '{shown}' (row 2): correct" in message
 
 
 def test_names_twice(tmp_path: Path) -> None:
     assert complaint(tmp_path, "a,b,a,b\n1,2,3,4\n") == (
-        "t.csv, line 1: columns 1 and 3 are both named 'a'; give every column its own name"
+        "t.csv: columns 1 and 3 are both named 'a'; give every column its own name"
     )
     table = pa.table([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
     pa.feather.write_feather(table, tmp_path / "t.feather")

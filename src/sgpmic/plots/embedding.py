@@ -281,13 +281,14 @@ def read_hue(values: Any, name: str, n_rows: int) -> Hue:
     are_codes = len(numbers) <= MOST_CODES and (numbers == np.round(numbers)).all()
     if cells.holds not in ("text", "bool") and not (cells.holds == "number" and are_codes):
         return Hue(name, cells.values)
-    levels, codes = cells.read_levels()
-    counts = np.bincount(codes[codes >= 0], minlength=len(levels))
-    present, order = int((counts > 0).sum()), cells.order
+    levels, codes = cells.read_levels()  # the most frequent first
+    present, order = len(levels), cells.order
     most = present if present <= MOST_LEVELS else MOST_LEVELS - 1
-    kept = np.argsort(-counts, kind="stable")[:most].tolist()  # by decreasing frequency
-    if cells.holds != "text":
-        kept.sort()
+    kept = list(range(most))
+    if cells.holds == "number":
+        kept.sort(key=lambda k: float(levels[k]))
+    elif cells.holds == "bool":
+        kept.sort(key=levels.__getitem__)
     elif order is not None:
         kept.sort(key=lambda k: order.index(levels[k]))
     places = np.full(len(levels) + 1, -2)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sgpmic._words import plural
 from sgpmic.storage.model_file import free_memory
 
 #: Maximum number of columns; the names of more would exhaust memory.
@@ -130,5 +129,6 @@ def raise_wrong(wrong: Sequence[tuple[str, str]]) -> None:
     if wrong:
         listed = [f"{quote(name)} {what}" for name, what in wrong[:MOST_WRONG]]
         listed += [f"and {len(wrong) - MOST_WRONG} more"] * (len(wrong) > MOST_WRONG)
-        columns = plural(len(wrong), "column")
-        raise TableError(f"{columns} cannot be used: {'; '.join(listed)}", [w[0] for w in wrong])
+        many = f"{len(wrong)} columns cannot be used: {'; '.join(listed)}"
+        words = f"column {listed[0]}" if len(wrong) == 1 else many
+        raise TableError(words, [name for name, _ in wrong])

@@ -309,7 +309,7 @@ BAD_TABLES = {
     "duplicate": (b"a,a\n1,2\n3,4\n", ("'a'",)),
     "empty": (b"", ("empty",)),
     "header only": (b"a,b\n", ()),
-    "infinite": (b"a,b\n1,2\ninf,4\n", ("row 2", "'a'")),
+    "infinite": (b"a,b\n1,2\n2,3\n3,4\n4,5\n5,6\ninf,4\n", ("row 6", "'a'")),
 }
 
 

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from sgpmic._input_rows import read_rows
 from sgpmic._runtime import on_chosen_device, on_device
 from sgpmic._types import Bools, Floats, Ints
-from sgpmic.exceptions import warn_renamed
 from sgpmic.learning.gaps import Imputation
 from sgpmic.learning.prediction.predictor import Assessment, Predictor, most_probable
 from sgpmic.learning.preprocessing import dense_rows, restored_rows
@@ -176,11 +175,6 @@ class PredictionsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         is_outlier : ndarray of bool, shape (n_samples,)
         """
         return self.score_samples(X) < self.unusual_below_
-
-    def unusual(self, X: ArrayLike) -> Bools:
-        """Deprecated alias of :meth:`is_outlier`, to be removed in the next release."""
-        warn_renamed("SGPMIC.unusual", "is_outlier")
-        return self.is_outlier(X)
 
     @property
     def unusual_below_(self) -> float:

@@ -187,7 +187,11 @@ n_components_) and (n_clusters, n_components_, n_components_)
     ((150, 2), (150, 3))
     """
 
-    _former: ClassVar = {"units_": "scaler_", "support_": "cluster_tendency_"}
+    _former: ClassVar = {
+        "units_": "scaler_",
+        "support_": "cluster_tendency_",
+        "unusual": "is_outlier",
+    }
 
     def __init__(
         self,

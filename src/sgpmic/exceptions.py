@@ -1,4 +1,4 @@
-"""Warnings and errors of this package, in addition to Python's and scikit-learn's."""
+"""Warnings and errors of this package, besides Python's and scikit-learn's."""
 
 import sys
 import warnings
@@ -6,13 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-if TYPE_CHECKING:
-    from sklearn.exceptions import ConvergenceWarning, NotFittedError
-
 __all__ = [
     "Advice",
     "ColumnsWarning",
-    "ConvergenceWarning",
     "DeadClusterWarning",
     "DimensionsWarning",
     "EmptyFeatureWarning",
@@ -20,19 +16,9 @@ __all__ = [
     "InvalidParameterError",
     "JitterWarning",
     "NoStructureWarning",
-    "NotFittedError",
     "SGPMICWarning",
     "StartWarning",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    # Lazy, because importing scikit-learn takes over a second, and `sgpmic predict` should not.
-    if name not in ("ConvergenceWarning", "NotFittedError"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from sklearn import exceptions
-
-    return getattr(exceptions, name)
 
 
 class InvalidParameterError(ValueError, TypeError):

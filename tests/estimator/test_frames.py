@@ -13,12 +13,13 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC, Progress, TableEncoder
 from sgpmic._input_rows import warn_of_columns
-from sgpmic.exceptions import ColumnsWarning, ConvergenceWarning, SGPMICWarning
+from sgpmic.exceptions import ColumnsWarning, SGPMICWarning
 from sgpmic.report.content import content_of_rows
 from sgpmic.report.explanations import print_summary
 from sgpmic.report.statistics import NumberByCluster, compare_labels

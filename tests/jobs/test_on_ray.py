@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from tests.cli.helpers import read_csv
 from tests.jobs.conftest import SETTINGS
 
 from sgpmic import SGPMIC
-from sgpmic.exceptions import ConvergenceWarning, SGPMICWarning
+from sgpmic.exceptions import SGPMICWarning
 from sgpmic.jobs import JobError
 from sgpmic.jobs.on_ray import fit_on_ray
 from sgpmic.jobs.workers import JobFit

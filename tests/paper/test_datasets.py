@@ -134,12 +134,12 @@ def test_any_whole_numbers_are_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "text", "message"),
     [
-        (3, "1,2,3,0", "line 3: found 4 values, expected 5"),
-        (7, "1,2,x,4,0", "line 7.*column 'f2'.*'x'"),
+        (3, "1,2,3,0", "row 2: found 4 values, expected 5"),
+        (7, "1,2,x,4,0", "column 'f2'.*'x'.*row 6"),
         (9, "1,,3,4,0", "line 9.*column 'f1'"),
         (10, "1,nan,3,4,0", "line 10.*column 'f1'"),
-        (11, "1,2,3,inf,0", "line 11.*column 'f3'"),
-        (151, "1,2,3,4,setosa", "line 151.*column 'class'.*'setosa'"),
+        (11, "1,2,3,inf,0", "column 'f3'.*row 10"),
+        (151, "1,2,3,4,setosa", "column 'class'.*'setosa'.*row 150"),
         (12, "1,2,3,4,0.5", r"expected classes of \(50, 50, 50\) rows, found \(1, 49, 50, 50\)"),
         (151, "", r"expected \(150, 4\) rows and features, found \(149, 4\)"),
         (2, "5,3,1,0,1", r"expected classes of \(50, 50, 50\) rows, found \(49, 50, 51\)"),

@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from tests.estimator.conftest import QUICK
 
 from sgpmic import SGPMIC
-from sgpmic.exceptions import (
-    ConvergenceWarning,
-    DeadClusterWarning,
-    JitterWarning,
-    StartWarning,
-)
+from sgpmic.exceptions import DeadClusterWarning, JitterWarning, StartWarning
 from sgpmic.kernels import RBF
 
 Floats = NDArray[np.float64]

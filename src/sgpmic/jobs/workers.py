@@ -98,10 +98,13 @@ def write_task(
 
 def load_model(model: SGPMIC, folder: Path) -> SGPMIC:
     """Load the model that process 0 has written to its folder, and reissue its warnings."""
-    from sgpmic import exceptions
+    from sklearn.exceptions import ConvergenceWarning
 
+    from sgpmic.exceptions import SGPMICWarning, warn
+
+    kinds = {one.__name__: one for one in (ConvergenceWarning, *SGPMICWarning.__subclasses__())}
     for name, message in json.loads((folder / WARNINGS).read_text()):
-        exceptions.warn(message, getattr(exceptions, name, exceptions.SGPMICWarning))
+        warn(message, kinds.get(name, SGPMICWarning))
     return type(model).load(folder / MODEL)
 
 
